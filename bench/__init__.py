@@ -1,0 +1,1 @@
+"""Benchmarks: our paths against floors and peers, in one run, as ratios."""

@@ -1,0 +1,163 @@
+"""The multicast benchmark: our public API against C floors, in one run, as ratios.
+
+Every repetition runs each pair once, one after the other, so that a slow minute of the machine
+hits both sides of a ratio. Printed are the goals and then every run, the ones where we lose too.
+"""
+
+import json
+import math
+import os
+import platform
+import statistics
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from .floors.build import build
+from .goals import GOALS, Goal, plan
+from .pairs import PairError, Result, run_pair
+from .tail import tail_repairs_ms
+
+TAIL_GOAL_MS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The results of every repetition, by the name of the run."""
+
+    repetitions: list[dict[str, Result]]
+    tail_ms: list[float]
+
+    def goal_values(self, goal: Goal) -> list[float]:
+        """The goal's figure in each repetition that has all it needs."""
+        return [goal.measure(runs) for runs in self.repetitions]
+
+    @property
+    def unbalanced(self) -> list[str]:
+        """Runs of ours whose account does not add up to what was sent."""
+        return [
+            name
+            for runs in self.repetitions
+            for name, result in runs.items()
+            if name.startswith("onehop") and not _is_accounted(result)
+        ]
+
+
+def _is_accounted(result: Result) -> bool:
+    receiver = result.receiver
+    return bool(receiver["is_balanced"]) and int(receiver["expected"]) == int(result.sender["sent"])
+
+
+def measure(repetitions: int, scale: float, console: Console) -> Report:
+    """Builds the floors, runs everything, shows how far it is."""
+    runs = plan(scale)
+    results: list[dict[str, Result]] = []
+    with tempfile.TemporaryDirectory(prefix="onehop-floors-") as directory:
+        floors = build(Path(directory))
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+        with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
+            task = progress.add_task("", total=repetitions * len(runs))
+            for _ in range(repetitions):
+                done: dict[str, Result] = {}
+                for name, run in runs.items():
+                    progress.update(task, description=f"{name:40}")
+                    try:
+                        done[name] = run_pair(floors, run.receiver, run.traffic)
+                    except PairError as fault:
+                        raise PairError(f"{name}: {fault}") from None
+                    progress.advance(task)
+                results.append(done)
+            progress.update(task, description="loss of the last packet")
+            tail_ms = tail_repairs_ms()
+    return Report(results, tail_ms)
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints the goals, then every run."""
+    cores = len(os.sched_getaffinity(0))
+    console.print(
+        f"\n{len(report.repetitions)} repetitions, interleaved; median (least–most); "
+        f"{cores} cores, Linux {platform.release()}, Python {platform.python_version()}\n",
+        markup=False,
+        highlight=False,
+    )
+    table = Table("goal", "target", "measured", "", box=box.MARKDOWN)
+    for goal in GOALS:
+        values = report.goal_values(goal)
+        median = statistics.median(values)
+        table.add_row(
+            goal.name,
+            f"{goal.sense} {goal.target:g} {goal.unit}".strip(),
+            f"{_spread(values)} {goal.unit}".strip(),
+            "met" if goal.is_met(median) else f"missed by {_miss(goal, median)}",
+        )
+    if report.tail_ms:
+        tail = statistics.median(report.tail_ms)
+        table.add_row(
+            f"loss of the last packet: repaired ({len(report.tail_ms)} times)",
+            f"at most {TAIL_GOAL_MS:g} ms",
+            f"{_spread(report.tail_ms)} ms",
+            "met" if tail <= TAIL_GOAL_MS else f"missed by {tail / TAIL_GOAL_MS - 1:.0%}",
+        )
+    unbalanced = report.unbalanced
+    table.add_row(
+        "sent = delivered + lost, in every run of ours",
+        "always",
+        "always" if not unbalanced else f"not in {', '.join(unbalanced)}",
+        "met" if not unbalanced else "missed",
+    )
+    console.print(table)
+    console.print(_rows(report))
+
+
+def _rows(report: Report) -> Table:
+    table = Table(box=box.MARKDOWN)
+    table.add_column("run")
+    for name in ("p50 µs", "p99 µs", "messages/s", "missing"):
+        table.add_column(name, justify="right")
+    for name in report.repetitions[0]:
+        results = [runs[name] for runs in report.repetitions]
+        table.add_row(
+            name,
+            _spread([result.p50 for result in results]),
+            _spread([result.p99 for result in results]),
+            _spread([result.rate for result in results]),
+            _spread([float(result.missing) for result in results]),
+        )
+    return table
+
+
+def _spread(values: Sequence[float]) -> str:
+    if any(math.isnan(value) for value in values):
+        return "–"
+    median = statistics.median(values)
+    return f"{_figure(median)} ({_figure(min(values))}–{_figure(max(values))})"
+
+
+def _figure(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def _miss(goal: Goal, value: float) -> str:
+    if goal.target == 0:
+        return f"{value:,.0f}"
+    return f"{abs(value / goal.target - 1):.0%}"
+
+
+def save(report: Report, path: Path) -> None:
+    """Everything that was measured, as JSON."""
+    rows = [
+        {name: {"receiver": dict(r.receiver), "sender": dict(r.sender)} for name, r in runs.items()}
+        for runs in report.repetitions
+    ]
+    goals = {f"{place} {goal.name}": report.goal_values(goal) for place, goal in enumerate(GOALS)}
+    content = {"repetitions": rows, "goals": goals, "tail_ms": report.tail_ms}
+    path.write_text(json.dumps(content, indent=1))

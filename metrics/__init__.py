@@ -1,0 +1,1 @@
+"""Takes metrics in: a StatsD-compatible collector over UDP. Nothing is here yet."""

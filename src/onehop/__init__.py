@@ -1,0 +1,1 @@
+"""onehop: direct messages, honest numbers."""

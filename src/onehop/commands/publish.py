@@ -1,0 +1,125 @@
+"""`onehop publish`: events from the command line, a file or a load generator."""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from onehop.transport import LimitError, Publisher, open_publisher
+
+
+@click.command(short_help="Publish events to a URL.")
+@click.argument("url")
+@click.option("--topic", required=True, help="Topic of every event.")
+@click.option(
+    "--count", type=click.IntRange(0), help="How many events; default 1, or all of stdin."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events per second.")
+@click.option("--size", type=click.IntRange(0, 1_000_000), help="Value: this many bytes.")
+@click.option("--source", help="Name of the source; default: this host and process.")
+@click.option("--key", help="Key of every event.")
+@click.option("--value", "value_text", metavar="JSON", help="Value of every event, as JSON.")
+@click.option("--stdin", "from_stdin", is_flag=True, help="One event per line of standard input.")
+@click.option("--linger", "linger_s", type=click.FloatRange(0), default=1.0, show_default=True,
+              help="Seconds to answer requests after the last event.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="End with one JSON object (the default when "
+              "standard output is no terminal).")  # fmt: skip
+def publish(
+    url: str,
+    topic: str,
+    count: int | None,
+    rate: float | None,
+    size: int | None,
+    source: str | None,
+    key: str | None,
+    value_text: str | None,
+    from_stdin: bool,
+    linger_s: float,
+    as_json: bool,
+) -> None:
+    """Publish events to URL, for example multicast://239.255.7.1:7400?interface=127.0.0.1
+
+    \b
+    Without --value, --stdin or --size the value is the event's number.
+    Ends with one JSON object: sent, source, epoch, requests_served, ...
+    """
+    if sum(option is not None for option in (value_text, size)) + from_stdin > 1:
+        raise click.UsageError("give one of --value, --stdin and --size")
+    values = _values(count, size, value_text, from_stdin)
+    publisher = open_publisher(url, source, linger_s=linger_s)
+    started = time.monotonic()
+    try:
+        _publish_all(publisher, topic, key, values, rate)
+    except KeyboardInterrupt:
+        click.echo("interrupted: ending the session", err=True)
+    finally:
+        elapsed_s = time.monotonic() - started
+        publisher.close()
+    _report(publisher, elapsed_s, as_json)
+
+
+def _values(
+    count: int | None, size: int | None, value_text: str | None, from_stdin: bool
+) -> Iterator[Any]:
+    if from_stdin:
+        for number, line in enumerate(sys.stdin.buffer):
+            if number == count:
+                return
+            try:
+                text = line.rstrip(b"\r\n").decode()
+            except UnicodeDecodeError:
+                raise LimitError(f"line {number + 1} of standard input is no UTF-8") from None
+            yield text
+        return
+    try:
+        value = None if value_text is None else json.loads(value_text)
+    except (ValueError, RecursionError) as fault:
+        raise click.BadParameter(
+            f"{value_text!r:.80} is no JSON: {fault}", param_hint="--value"
+        ) from None
+    filler = None if size is None else bytes(size)
+    for number in range(1, (1 if count is None else count) + 1):
+        if value_text is not None:
+            yield value
+        else:
+            yield number if filler is None else filler
+
+
+def _publish_all(
+    publisher: Publisher, topic: str, key: str | None, values: Iterator[Any], rate: float | None
+) -> None:
+    start = time.monotonic()
+    for number, value in enumerate(values):
+        if rate is not None:
+            ahead_s = start + number / rate - time.monotonic()
+            if ahead_s > 0:
+                time.sleep(ahead_s)
+        publisher.publish(topic, value, key=key)
+
+
+def _report(publisher: Publisher, elapsed_s: float, as_json: bool) -> None:
+    stats = publisher.stats
+    if as_json or not sys.stdout.isatty():
+        report = {
+            "sent": stats.sent,
+            "events": stats.events,
+            "source": stats.source,
+            "epoch": stats.epoch,
+            "session": stats.session,
+            "requests": stats.requests,
+            "requests_served": stats.requests_served,
+            "retransmitted": stats.retransmitted,
+            "requests_evicted": stats.evicted,
+            "send_errors": stats.send_errors,
+            "elapsed_s": round(elapsed_s, 6),
+        }
+        click.echo(json.dumps(report))
+    else:
+        click.echo(
+            f"sent {stats.sent:,} messages ({stats.events:,} events) of {stats.source} in "
+            f"{elapsed_s:.2f} s; answered {stats.requests_served:,} requests with "
+            f"{stats.retransmitted:,} messages"
+        )

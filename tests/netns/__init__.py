@@ -1,0 +1,1 @@
+"""The transport on the real kernel: programs in network namespaces, joined by the bad wire."""

@@ -1,0 +1,73 @@
+"""`onehop publish` and `onehop subscribe` over ZeroMQ, as processes."""
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from command_line import Running, onehop
+
+from onehop.transport import open_publisher
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"zmq+ipc://{tmp_path}/s"
+
+
+def test_a_subscriber_gets_all_of_a_short_life(url: str) -> None:
+    command = Running("subscribe", url, "--from", "first", "--count", 5, "--summary")
+    sent = onehop(
+        "publish", url, "--topic", "q.x", "--count", 5, "--source", "me", "--linger", 5
+    ).report
+    summary = command.finish().report
+
+    assert (sent["sent"], sent["events"], sent["source"]) == (5, 5, "me")
+    assert (summary["expected"], summary["delivered"], summary["lost"]) == (5, 5, {})
+    (stream,) = summary["streams"]
+    assert (stream["source"], stream["stream"], stream["epoch"]) == ("me", "q", sent["epoch"])
+
+
+@pytest.mark.parametrize(("start", "values"), [("first", [1, 2, 3, 4]), ("3", [3, 4])])
+def test_a_late_joiner_begins_where_it_is_told(url: str, start: str, values: list[int]) -> None:
+    with open_publisher(url, "me", linger_s=0.0) as publisher:
+        for value in range(1, 5):
+            publisher.publish("q.x", value)
+        done = onehop("subscribe", url, "--from", start, "--count", len(values), "--json")
+
+    assert done.code == 0
+    assert [json.loads(line)["value"] for line in done.out.splitlines()] == values
+
+
+def test_ctrl_c_ends_it_with_the_account(url: str) -> None:
+    with open_publisher(url, "me", linger_s=0.0) as publisher:
+        command = Running("subscribe", url, "--json")
+        publisher.ready(timeout_s=20)
+        publisher.publish("q.x", 1)
+        line = command.out.readline()
+        done = command.finish(signal.SIGINT)
+
+    assert json.loads(line)["stream"] == "q"
+    assert done.code == 0
+
+
+def test_events_that_leave_the_machine_in_plain_text_are_warned_of_in_one_line() -> None:
+    done = onehop("publish", "zmq+tcp://192.0.2.77:7401", "--topic", "t")
+    warning, fault = done.err.splitlines()
+
+    assert warning.startswith("onehop: warning: tcp://192.0.2.77:7401 is not on this machine")
+    assert fault == (
+        "onehop: cannot bind to tcp://192.0.2.77:7401: Cannot assign requested address"
+    )
+    assert done.code == 2
+
+
+def test_keys_new_writes_two_files_and_says_what_they_are_for(tmp_path: Path) -> None:
+    done = onehop("keys", "new", "me", "--directory", tmp_path / "keys")
+    public, secret = (Path(line.split()[0]) for line in done.out.splitlines())
+
+    assert done.code == 0
+    assert (public.name, secret.name) == ("me.key", "me.key_secret")
+    assert secret.stat().st_mode & 0o077 == 0
+    again = onehop("keys", "new", "me", "--directory", tmp_path / "keys")
+    assert again.sentence.endswith("me.key_secret: File exists")

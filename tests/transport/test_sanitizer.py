@@ -1,0 +1,97 @@
+"""The compiled modules under the address sanitizer, fed with broken datagrams."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+ROUNDS = 30_000
+BUFFER_BYTES = 200
+"""Of one datagram: small, so that many end where the buffer ends."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_no_datagram_makes_the_compiled_modules_touch_foreign_memory(tmp_path: Path) -> None:
+    library = subprocess.run(
+        ["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    if not os.path.isabs(library):
+        pytest.skip("gcc has no address sanitizer here")
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("*.so"))
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source / name)
+    flags = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -g -O1"
+    built = subprocess.run(
+        [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", target, source],
+        capture_output=True, text=True, check=False,
+        env={**os.environ, "CFLAGS": flags, "LDFLAGS": "-fsanitize=address,undefined"},
+    )  # fmt: skip
+    assert built.returncode == 0, built.stderr
+    done = subprocess.run(
+        [sys.executable, __file__],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(target),
+            "PYTHONMALLOC": "malloc",  # so that the sanitizer sees every object
+            "LD_PRELOAD": library,
+            "ASAN_OPTIONS": "detect_leaks=0",
+        },
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.split()) == (0, [str(target), "fed"]), done.stderr
+
+
+def _feed() -> None:
+    """Runs inside the sanitized process."""
+    import socket
+
+    from onehop.transport import _datagrams, _lane
+    from onehop.transport.mold.wire import encode_packet
+
+    print(Path(_lane.__file__).parent.parent.parent)
+    random = Random(1)
+    inlet, sender = (socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2))
+    for each in (inlet, sender):
+        each.bind(("127.0.0.1", 0))
+    reader = _datagrams.DatagramReader(inlet, 1, BUFFER_BYTES)
+    lane = _lane.Lane(reader, is_raw=True, topics=())
+    session = b"SESSION..1"
+    lane.open(session, sender.getsockname(), "fuzz", 1)
+    lane.expect(1)
+    for _ in range(ROUNDS):
+        messages = [random.randbytes(random.randint(0, 40)) for _ in range(random.randint(1, 12))]
+        data = bytearray(encode_packet(session, lane.next_number, messages))
+        fate = random.random()
+        if fate < 0.3:
+            for _ in range(random.randint(1, 4)):
+                data[random.randrange(10, len(data))] = random.choice([0, 1, 0xFF, 0x7F])
+        elif fate < 0.5:
+            del data[random.randint(0, len(data)) :]
+        elif fate < 0.6:
+            data += random.randbytes(random.randint(1, 2 * BUFFER_BYTES))
+        elif fate < 0.75:
+            data = (data + bytes(BUFFER_BYTES))[:BUFFER_BYTES]
+        sender.sendto(data, inlet.getsockname())
+        if fate > 0.9:
+            reader.receive()
+            lane.push(random.getrandbits(60), messages, 1)
+            continue
+        lane.read(0, 0.0)
+        if random.random() < 0.5:
+            lane.take_many(random.randint(0, 30))
+            lane.settle()
+        elif random.random() < 0.1:
+            while lane.pop() is not None:
+                pass
+    print("fed")
+
+
+if __name__ == "__main__":
+    _feed()

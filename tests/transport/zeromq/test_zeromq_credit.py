@@ -1,0 +1,117 @@
+"""Back-pressure by hand: credits, and whom a publisher waits for."""
+
+import msgpack
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onehop.transport import Malformed
+from onehop.transport.zeromq.credit import (
+    FAREWELL,
+    MAX_BLOCKERS,
+    SESSIONS_PER_CREDIT,
+    Blockers,
+    Credit,
+    decode_credit,
+    encode_credits,
+)
+from onehop.transport.zeromq.wire import MAX_UPSTREAM_BYTES
+
+NAME = b"0123456789abcdef"
+A, B = b"epoch00000", b"epoch00001"
+ME = ("me", 0)
+
+
+def credit(window: int = 10, name: bytes = NAME, **taken: int) -> Credit:
+    sessions = {"a": A, "b": B}
+    return Credit(name, window, 1.0, {sessions[key]: number for key, number in taken.items()})
+
+
+@pytest.mark.parametrize("count", [0, 1, SESSIONS_PER_CREDIT, SESSIONS_PER_CREDIT + 1, 1000])
+def test_credits_are_read_as_they_were_written_and_short_enough_to_be_taken(count: int) -> None:
+    taken = {b"%010d" % number: 2**64 - 1 - number for number in range(count)}
+    messages = encode_credits(Credit(NAME, 5, 0.5, taken))
+    read = [decode_credit(message[1:]) for message in messages]
+
+    assert all(
+        message[:1] == b"\xff" and len(message) <= MAX_UPSTREAM_BYTES for message in messages
+    )
+    assert {session: n for one in read for session, n in one.taken.items()} == taken
+    assert {(one.name, one.window, one.timeout_s) for one in read} <= {(NAME, 5, 0.5)}
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (0, 2), (1, b"short"), (1, NAME.decode()), (2, 0), (2, 2**41), (2, 1.0), (3, 1),
+        (3, -1.0), (3, float("nan")), (3, 3601.0), (4, None), (4, [[A]]), (4, [[b"x", 1]]),
+        (4, [[A, -1]]), (4, [[A, True]]), (4, [A]),
+    ],
+)  # fmt: skip
+def test_a_credit_with_a_wrong_field_is_malformed(place: int, value: object) -> None:
+    fields: list[object] = [1, NAME, 5, 0.5, [[A, 1]]]
+    decode_credit(msgpack.packb(fields))
+    fields[place] = value
+    with pytest.raises(Malformed):
+        decode_credit(msgpack.packb(fields))
+
+
+@given(st.binary(max_size=100))
+def test_no_bytes_make_the_reader_fail_otherwise(data: bytes) -> None:
+    try:
+        decode_credit(data)
+    except Malformed as fault:
+        assert fault.reason == "bad_credit"  # noqa: PT017, anything else is raised
+
+
+def test_one_is_waited_for_while_its_window_is_full() -> None:
+    blockers = Blockers()
+    blockers.receive(credit(3, a=5, b=0), ME, {A: 5, B: 0})
+    blockers.sent(A)
+    blockers.sent(B)
+    assert blockers.to_wait_for(A) == []
+    blockers.sent(A)
+    assert [blocker.name for blocker in blockers.to_wait_for(B)] == [NAME]
+    assert blockers.to_wait_for(b"other00000") == []
+    blockers.receive(credit(3, a=6), ME, {A: 7, B: 1})
+    assert blockers.to_wait_for(A) == []
+    blockers.receive(credit(3, a=1), ME, {A: 7, B: 1})  # an old one, overtaken
+    assert blockers.to_wait_for(A) == []
+
+
+def test_one_that_is_gone_is_not_waited_for() -> None:
+    blockers = Blockers()
+    blockers.receive(credit(1, a=0), ME, {A: 1})
+    assert blockers.full()
+    blockers.forget(NAME)
+    assert not blockers
+    assert blockers.full() == blockers.to_wait_for(A) == []
+
+
+def test_one_that_was_given_up_is_told_and_not_taken_back() -> None:
+    blockers = Blockers()
+    blockers.receive(credit(1, a=0), ME, {A: 1})
+    assert blockers.give_up(blockers.full()) == [(FAREWELL, ME)]
+    assert blockers.disconnected == 1
+    blockers.receive(credit(1, a=0), ME, {A: 1})
+    assert not blockers
+    blockers.forget(NAME)  # it has left; the same name is another one
+    blockers.receive(credit(1, a=0), ME, {A: 1})
+    assert blockers.full()
+
+
+def test_no_more_are_waited_for_than_the_bound() -> None:
+    blockers = Blockers()
+    for number in range(MAX_BLOCKERS + 1):
+        blockers.receive(credit(1, b"%016d" % number, a=0), ME, {A: 1})
+
+    assert len(blockers.full()) == MAX_BLOCKERS
+    assert blockers.refused == 1
+
+
+def test_credit_for_sessions_nobody_has_is_nothing() -> None:
+    blockers = Blockers()
+    blockers.receive(credit(1, a=0, b=0), ME, {B: 0})
+    blockers.sent(A)
+
+    assert blockers.full() == []

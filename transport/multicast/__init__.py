@@ -1,0 +1,1 @@
+"""UDP multicast: addresses, sockets, and the request server that outlives a publisher."""

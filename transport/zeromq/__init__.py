@@ -1,0 +1,1 @@
+"""Publish and subscribe over ZeroMQ, TCP or Unix sockets, with numbers, repair and replay."""

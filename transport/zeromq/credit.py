@@ -1,0 +1,174 @@
+"""Back-pressure: what a subscriber with `on_overflow="block"` says, and whom a publisher waits for.
+
+    credit      0xFF MessagePack [1, name, window, timeout_s, [[session, taken], …]]
+                subscriber to publisher over the side channel: of each stream it follows, how far
+                its application is; once when it is attached, and again as it goes on
+    farewell    0xFF "farewell"
+                publisher to subscriber: it was waited for long enough, nobody waits any more
+
+What was sent of these streams and not yet taken is outstanding; while it fills the window of a
+subscriber, `publish` waits for it. A new stream counts from the first credit that names it; what
+comes before that is held back by the subscriber itself, and by the ring.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import msgpack
+
+from ..datagrams import Address
+from ..errors import Malformed
+from ..mold.wire import MAX_SEQUENCE, SESSION_BYTES
+from .wire import CONTROL, NAME_BYTES, VERSION
+
+FAREWELL = CONTROL + b"farewell"
+SESSIONS_PER_CREDIT = 128
+"""More go into further messages: each is short enough to be taken."""
+MAX_WINDOW = 1 << 40
+MAX_TIMEOUT_S = 3600.0
+MAX_BLOCKERS = 256
+"""Subscribers that can make a publisher wait; more are not waited for, and counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """How far one subscriber is."""
+
+    name: bytes
+    window: int
+    """Messages that may be under way to its application."""
+    timeout_s: float
+    """How long it may be waited for."""
+    taken: Mapping[bytes, int]
+    """For each session the number of messages, from its first on, that are behind it."""
+
+
+def encode_credits(credit: Credit) -> list[bytes]:
+    """The messages that say so."""
+    taken = list(credit.taken.items())
+    return [
+        CONTROL
+        + bytes(
+            msgpack.packb(
+                (VERSION, credit.name, credit.window, credit.timeout_s,
+                 taken[at : at + SESSIONS_PER_CREDIT])
+            )
+        )
+        for at in range(0, len(taken), SESSIONS_PER_CREDIT)
+    ]  # fmt: skip
+
+
+def decode_credit(data: bytes) -> Credit:
+    """Reads what follows the 0xFF; raises `Malformed` on anything else than a credit."""
+    try:
+        fields = msgpack.unpackb(data, max_array_len=SESSIONS_PER_CREDIT, max_map_len=0)
+    except (ValueError, msgpack.UnpackException) as fault:
+        raise Malformed("bad_credit", f"no MessagePack: {fault}") from None
+    if not isinstance(fields, list) or len(fields) != 5 or fields[0] != VERSION:
+        raise Malformed("bad_credit", f"expected 5 fields, the first {VERSION}")
+    _, name, window, timeout_s, taken = fields
+    if not (
+        isinstance(name, bytes)
+        and len(name) == NAME_BYTES
+        and type(window) is int
+        and 1 <= window <= MAX_WINDOW
+        and isinstance(timeout_s, float)
+        and math.isfinite(timeout_s)
+        and 0 <= timeout_s <= MAX_TIMEOUT_S
+        and isinstance(taken, list)
+        and all(_is_entry(entry) for entry in taken)
+    ):
+        raise Malformed("bad_credit", "a field is not what it should be")
+    return Credit(name, window, timeout_s, dict(taken))
+
+
+def _is_entry(entry: object) -> bool:
+    return (
+        isinstance(entry, list)
+        and len(entry) == 2
+        and isinstance(entry[0], bytes)
+        and len(entry[0]) == SESSION_BYTES
+        and type(entry[1]) is int
+        and 0 <= entry[1] <= MAX_SEQUENCE
+    )
+
+
+@dataclass(slots=True)
+class Blocker:
+    """A subscriber that is waited for."""
+
+    name: bytes
+    requester: Address
+    window: int
+    timeout_s: float
+    taken: dict[bytes, int] = field(default_factory=dict)
+    outstanding: int = 0
+
+    @property
+    def is_full(self) -> bool:
+        """True while it is to be waited for."""
+        return self.outstanding >= self.window
+
+
+class Blockers:
+    """Those a publisher waits for."""
+
+    def __init__(self) -> None:
+        self._blockers: dict[bytes, Blocker] = {}
+        self._given_up: set[bytes] = set()
+        self.disconnected = 0
+        self.refused = 0
+        """Credits of subscribers beyond the bound."""
+
+    def __bool__(self) -> bool:
+        return bool(self._blockers)
+
+    def receive(self, credit: Credit, requester: Address, sent: Mapping[bytes, int]) -> None:
+        """Takes a credit; `sent` is how many messages each session has."""
+        if credit.name in self._given_up:
+            return
+        blocker = self._blockers.get(credit.name)
+        if blocker is None:
+            if len(self._blockers) >= MAX_BLOCKERS:
+                self.refused += 1
+                return
+            blocker = Blocker(credit.name, requester, credit.window, credit.timeout_s)
+            self._blockers[credit.name] = blocker
+        blocker.requester = requester
+        blocker.window, blocker.timeout_s = credit.window, credit.timeout_s
+        for session, taken in credit.taken.items():
+            if session in sent:
+                blocker.taken[session] = max(taken, blocker.taken.get(session, 0))
+        blocker.outstanding = sum(
+            max(0, sent[session] - taken) for session, taken in blocker.taken.items()
+        )
+
+    def sent(self, session: bytes) -> None:
+        """Notes that a message of a session was numbered."""
+        for blocker in self._blockers.values():
+            if session in blocker.taken:
+                blocker.outstanding += 1
+
+    def full(self) -> list[Blocker]:
+        """Those that have no room for anything."""
+        return [blocker for blocker in self._blockers.values() if blocker.is_full]
+
+    def to_wait_for(self, session: bytes) -> list[Blocker]:
+        """Those whose window a message of that session would overfill."""
+        return [b for b in self._blockers.values() if b.is_full and session in b.taken]
+
+    def forget(self, name: bytes) -> None:
+        """It is gone."""
+        self._blockers.pop(name, None)
+        self._given_up.discard(name)
+
+    def give_up(self, blockers: Iterable[Blocker]) -> list[tuple[bytes, Address]]:
+        """Waits for them no more; returns what is to be said to each."""
+        farewells = []
+        for blocker in blockers:
+            del self._blockers[blocker.name]
+            self._given_up.add(blocker.name)
+            self.disconnected += 1
+            farewells.append((FAREWELL, blocker.requester))
+        return farewells

@@ -1,0 +1,321 @@
+"""A publisher over ZeroMQ: an XPUB socket for everyone, a ROUTER for those who miss something.
+
+Both sockets are used under the publisher's lock only: ZeroMQ's are not safe for two threads at
+once. A descriptor of ZeroMQ tells of something once, and a `send` may use that up; so while events
+are being sent the service thread looks at the sockets every few milliseconds without being told.
+
+An event goes out at once. Two cases are better off with several events in one message: those that
+are published in one turn of an event loop, which leave together at its end; and a flood, more than
+`FLOOD` events each within `QUICK_S` of the one before. What is left of a flood when it ends is
+sent by the service thread.
+"""
+
+import asyncio
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import zmq
+
+from ..datagrams import Address
+from ..errors import Closed
+from ..mold.requests import RequesterCounts
+from ..mold.sessions import epoch_of
+from ..pieces import split
+from ..publisher import IDLE_S, Publisher, PublisherSnapshot
+from .address import Endpoint, ZeroMQAddress
+from .doorkeeper import Doorkeeper
+from .keys import Security
+from .sockets import (
+    bind,
+    clock_name,
+    connect,
+    new_context,
+    new_socket,
+    secure_client,
+    secure_server,
+)
+from .streams import Streams, StreamsOptions
+from .wire import stream_of
+
+_running_loop = asyncio._get_running_loop  # None, where get_running_loop raises: half the cost
+
+LOOK_AGAIN_S = IDLE_S
+"""How long a newcomer may wait while events are being sent; no event has to wake the service."""
+LONGEST_SLEEP_S = 1.0
+DRAIN_POLL_S = 0.001
+"""How often `drain` looks whether a subscriber has gone on."""
+QUICK_S = 0.00002
+"""Events closer than this follow each other without a pause."""
+FLOOD = 16
+"""So many without a pause are a flood; fewer are sent one by one."""
+HOLD_S = 0.0001
+"""How long a flood is packed before it is sent."""
+REST_S = 0.001
+"""How long after it the service thread sends what is left of it."""
+MOST_AT_ONCE = 256
+"""Subscriptions, and requests, that are taken before events get their turn again."""
+
+
+class ZeroMQPublisher(Publisher):
+    """The streams of one source on one pair of sockets."""
+
+    def __init__(
+        self,
+        url: str,
+        address: ZeroMQAddress,
+        source: str,
+        options: StreamsOptions,
+        linger_s: float,
+    ) -> None:
+        self._streams = Streams(source, options, time.monotonic(), clock_name())
+        super().__init__(url, source, epoch_of(self._streams.epoch), linger_s)
+        self._room = threading.Condition(self._lock)  # told when a subscriber has gone on
+        self._flushing: asyncio.AbstractEventLoop | None = None  # at the end of its turn
+        self._published_at = self._packed_at = 0.0
+        self._in_a_row = 0
+        self._is_holding = False  # the service thread is to send what is packed
+        self._has_sent = False  # since the service thread looked
+        self._context = new_context()
+        self._doorkeeper: Doorkeeper | None = None
+        try:
+            self._out = new_socket(self._context, zmq.XPUB, send_hwm=address.hwm)
+            self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back is to be seen too
+            self._side = new_socket(self._context, zmq.ROUTER)
+            self._open(address)
+        except BaseException:
+            self._free()
+            os.close(self._wake_fd)
+            raise
+        self._service.start()
+
+    def _open(self, address: ZeroMQAddress) -> None:
+        is_binding = address.bind == "publisher"
+        security = address.security("publisher")
+        self._secure(security, is_binding)
+        for endpoint in address.endpoints:
+            if is_binding:
+                bound = bind(self._out, endpoint)
+                self.url = self.url.replace(
+                    endpoint.text.removeprefix("tcp://"), bound.removeprefix("tcp://"), 1
+                )
+            else:
+                connect(self._out, endpoint.text)
+        side = address.side(self._streams.epoch.decode())
+        where = bind(self._side, side)
+        self._side_address: Address = (side.host or where, 0)
+        if side.host:
+            port = int(where.rpartition(":")[2])
+            self._side_address = (side.host.strip("[]"), port)
+            if is_binding:  # known by whatever name a subscriber has for it
+                for host in dict.fromkeys(endpoint.host for endpoint in address.endpoints[1:]):
+                    if host != side.host:
+                        bind(self._side, Endpoint(f"tcp://{host}:{port}", host, port))
+                where = f"tcp://*:{port}"
+        self._streams.side = where
+
+    def _secure(self, security: Security | None, is_binding: bool) -> None:
+        if security is None:
+            return
+        allowed = security.allowed
+        if is_binding:
+            secure_server(self._out, security)
+        else:
+            secure_client(self._out, security, security.server_key)
+            if security.server_key is not None:
+                allowed = {security.server_key: "subscriber"}  # nobody else has business there
+        secure_server(self._side, security)
+        self._streams.key = security.own.public
+        self._doorkeeper = Doorkeeper(self._context, allowed, Counter())
+
+    @property
+    def stats(self) -> PublisherSnapshot:
+        """What has been done up to now."""
+        with self._lock:
+            streams, counts = self._streams, self._streams.desk.counts
+            return PublisherSnapshot(
+                source=self.source,
+                epoch=self.epoch,
+                session=streams.epoch.decode(),
+                sent=streams.sent,
+                events=self._events,
+                requests=counts["requests"],
+                requests_served=counts["served"],
+                retransmitted=counts["retransmitted"],
+                evicted=counts["evicted"],
+                ignored_requests=Counter(streams.desk.ignored) + streams.ignored,
+                send_errors=self._send_errors,
+                ring_first=streams.ring_first,
+                ring_bytes=streams.space.size_bytes,
+                subscribers=len(streams.subscribers),
+                disconnected=streams.blockers.disconnected,
+                refused={} if self._doorkeeper is None else dict(self._doorkeeper.refused),
+            )
+
+    @property
+    def requesters(self) -> dict[Address, RequesterCounts]:
+        """Who asked for how much: the receiver that loses most stands out."""
+        with self._lock:
+            return self._streams.desk.requesters
+
+    @property
+    def address(self) -> Address:
+        """Where requests for this publisher's messages go."""
+        return self._side_address
+
+    # -- what a transport says -------------------------------------------------------------------
+
+    def _wait_for_room(self, topic: str) -> None:
+        streams = self._streams
+        if not streams.blockers or _running_loop() is not None:
+            return
+        stream = stream_of(topic)
+        full = streams.to_wait_for(stream)
+        if not full:
+            return
+        started = time.monotonic()
+        self._send_all(started)  # nobody can take what has not been sent
+        while full and not self._is_closed:
+            now = time.monotonic()
+            late = [blocker for blocker in full if now >= started + blocker.timeout_s]
+            if late:
+                streams.give_up(late)
+                self._wake()
+            else:
+                self._room.wait(min(started + blocker.timeout_s - now for blocker in full))
+            full = streams.to_wait_for(stream)
+        if self._is_closed:
+            raise Closed("the publisher is closed")
+
+    async def drain(self) -> None:
+        """Sends what is packed, and waits for subscribers that asked to be waited for."""
+        await super().drain()
+        started = time.monotonic()
+        while True:
+            with self._lock:
+                full = self._streams.blockers.full()
+                late = [b for b in full if time.monotonic() >= started + b.timeout_s]
+                if late:
+                    self._streams.give_up(late)
+                    self._wake()
+            if not full or self._is_closed:
+                return
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    def _number(
+        self,
+        topic: str,
+        value: Any,
+        key: str | None,
+        headers: Mapping[str, str] | None,
+        occurred_at_ns: int | None,
+        now: float,
+    ) -> int:
+        data = self._encode(topic, value, key, headers, occurred_at_ns)
+        streams = self._streams
+        stream = stream_of(topic)
+        if len(data) <= streams.max_message_bytes:
+            return streams.send(stream, data, now)
+        for piece in split(data, streams.max_message_bytes):
+            number = streams.send(stream, piece, now)
+        return number
+
+    def _send_full(self) -> None:
+        self._send(self._streams.full_messages_to_send())
+
+    def _send_all(self, now: float) -> None:
+        self._send(self._streams.messages_to_send(now))
+
+    def _send_soon(self, now: float) -> None:
+        loop = _running_loop()
+        if loop is not None:
+            if self._flushing is not loop:
+                self._flushing = loop
+                loop.call_soon(self._flush_turn)
+            self._send_full()
+            return
+        is_quick = now - self._published_at < QUICK_S
+        self._published_at = now
+        self._in_a_row = self._in_a_row + 1 if is_quick else 0
+        if self._in_a_row < FLOOD or now - self._packed_at > HOLD_S:
+            self._packed_at = now
+            self._send_all(now)
+            return
+        self._send_full()
+        if not self._is_holding:
+            self._is_holding = True
+            self._wake()
+
+    def _flush_turn(self) -> None:
+        self._flushing = None
+        self.flush()
+
+    def _count_subscribers(self) -> int:
+        with self._lock:
+            return len(self._streams.subscribers)
+
+    def _fds(self) -> list[int]:
+        return [self._out.fileno(), self._side.fileno()]
+
+    def _next_timeout(self) -> float:
+        sleep_s = LOOK_AGAIN_S if self._has_sent else LONGEST_SLEEP_S
+        if self._is_holding:
+            sleep_s = REST_S
+        return min(self._streams.next_timeout(), time.monotonic() + sleep_s)
+
+    def _end(self, now: float) -> None:
+        self._streams.end(now)
+        self._send_all(now)
+
+    def _free(self) -> None:
+        if self._doorkeeper is not None:
+            self._doorkeeper.close()
+        self._context.destroy(linger=int(self._linger_s * 1e3))
+
+    def _send(self, messages: Sequence[bytes]) -> None:
+        if not messages:
+            return
+        for message in messages:
+            self._out.send(message, zmq.DONTWAIT)
+        self._has_sent = True
+
+    def _answer(self) -> None:
+        with self._lock:
+            self._has_sent = False
+            now = time.monotonic()
+            if self._is_holding and now - self._packed_at < REST_S:
+                return  # woken to be there in time
+            self._is_holding = False
+            streams = self._streams
+            for data in self._take(self._out):
+                streams.receive_subscription(data[0] if len(data) == 1 else b"", now)
+            for frames in self._take(self._side):
+                if len(frames) != 2:
+                    streams.ignored["malformed"] += 1
+                else:
+                    streams.receive_request(frames[1], (frames[0].hex(), 0), now)
+            self._room.notify_all()
+            streams.handle_timeout(now)
+            self._send_full() if self._batches else self._send_all(now)
+            for reply, requester in streams.replies(now):
+                self._reply(bytes.fromhex(requester[0]), reply)
+
+    def _take(self, sock: zmq.Socket[bytes]) -> list[list[bytes]]:
+        taken: list[list[bytes]] = []
+        while len(taken) < MOST_AT_ONCE:
+            try:
+                taken.append(sock.recv_multipart(zmq.DONTWAIT))
+            except zmq.Again:
+                return taken
+        self._has_sent = True  # there may be more, and nobody will tell
+        return taken
+
+    def _reply(self, name: bytes, reply: bytes) -> None:
+        self._has_sent = True
+        try:
+            self._side.send_multipart((name, reply), zmq.DONTWAIT)
+        except zmq.ZMQError:
+            self._send_errors += 1  # its way is full: it asks again

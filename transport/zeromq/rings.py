@@ -1,0 +1,82 @@
+"""The retransmit rings of many streams within one bound: the oldest message of all goes first."""
+
+from collections import deque
+
+from ..mold.ring import RingOptions
+from ..mold.wire import HEADER_BYTES, MAX_MESSAGE_COUNT
+
+
+class RingSpace:
+    """The bounds that all rings of a publisher share."""
+
+    def __init__(self, options: RingOptions) -> None:
+        self._options = options
+        self._oldest: deque[StreamRing] = deque()  # whose message is the oldest, the next, …
+        self.size_bytes = 0
+        self.evicted = 0
+
+    def __len__(self) -> int:
+        return len(self._oldest)
+
+    def add(self, ring: "StreamRing", size_bytes: int, now: float) -> None:
+        """Notes a new message and evicts what is beyond a bound, never the new one."""
+        options, oldest = self._options, self._oldest
+        oldest.append(ring)
+        self.size_bytes += size_bytes
+        horizon = now - options.max_age_s
+        while len(oldest) > 1 and (
+            len(oldest) > options.max_messages
+            or self.size_bytes > options.max_bytes
+            or oldest[0].first_sent_at < horizon
+        ):
+            self.size_bytes -= oldest.popleft().evict()
+            self.evicted += 1
+
+
+class StreamRing:
+    """The messages of one stream that are still there: `first` to `next - 1`."""
+
+    __slots__ = ("_kept", "_space", "first", "next", "size_bytes")
+
+    def __init__(self, space: RingSpace) -> None:
+        self._space = space
+        self._kept: dict[int, tuple[bytes, float]] = {}
+        self.first = self.next = 1
+        self.size_bytes = 0
+
+    @property
+    def first_sent_at(self) -> float:
+        """When the oldest message was sent."""
+        return self._kept[self.first][1]
+
+    def append(self, block: bytes, now: float) -> int:
+        """Keeps one message block; returns its number."""
+        number = self.next
+        self._kept[number] = block, now
+        self.next = number + 1
+        self.size_bytes += len(block)
+        self._space.add(self, len(block), now)
+        return number
+
+    def evict(self) -> int:
+        """Drops the oldest message; returns its size."""
+        size = len(self._kept.pop(self.first)[0])
+        self.first += 1
+        self.size_bytes -= size
+        return size
+
+    def sent_at(self, number: int) -> float:
+        """When message `number`, which must be in the ring, was first sent."""
+        return self._kept[number][1]
+
+    def blocks(self, first: int, count: int, packet_bytes: int) -> list[bytes]:
+        """Blocks from `first` on: at most `count`, and as many as fit one packet."""
+        room = packet_bytes - HEADER_BYTES
+        found: list[bytes] = []
+        for number in range(first, min(first + min(count, MAX_MESSAGE_COUNT), self.next)):
+            block = self._kept[number][0]
+            room -= len(block)
+            if room < 0 and found:
+                break
+            found.append(block)
+        return found

@@ -1,0 +1,315 @@
+"""The streams of one publisher, without I/O: who listens, what goes out, what is asked for.
+
+    send(stream, message)      numbered within its stream, kept, packed
+    receive_subscription       a hello is answered with what there is; who has got it is counted
+    receive_request, replies   repairs and replay, for all streams at one desk; credit
+    messages_to_send           data and announcements, in the order they must go
+
+An announcement names the next number of each stream, so everything numbered before it is sent
+before it. Where there are so many streams that it takes several parts, one goes out at a time: all
+at once might overfill what ZeroMQ keeps for a subscriber, again and again the same ones.
+
+    TICK_S after something was sent    the streams that have moved, to everyone
+    ROUND_S                            all streams, to everyone, part by part
+    TICK_S                             the next part for each newcomer that has not got all
+"""
+
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..datagrams import Address
+from ..errors import LimitError, Malformed
+from ..mold.requests import RequestDesk, RequestOptions
+from ..mold.ring import RingOptions
+from ..mold.sender import SenderOptions, SenderSession
+from .credit import Blocker, Blockers, decode_credit
+from .rings import RingSpace, StreamRing
+from .wire import (
+    CONTROL,
+    EPOCH_BYTES,
+    EVERYONE,
+    MAX_STREAMS,
+    NAME_BYTES,
+    STREAMS_PER_PART,
+    SUBSCRIBE,
+    UNSUBSCRIBE,
+    Announcement,
+    encode_announcement,
+    prefix_of,
+    random_name,
+    session_of,
+)
+
+PACKET_BYTES = 32 * 1024
+"""A packet at most: a large event is 33 pieces, a batch of small ones some 300."""
+TICK_S = 0.02
+"""When it is told how far streams are; ZeroMQ loses only what its high-water mark drops."""
+ROUND_S = 1.0
+"""In which all streams are told once."""
+MAX_SUBSCRIBERS = 4096
+"""Subscribers counted by name; beyond it they are served all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamsOptions:
+    """How the streams of a publisher are packed and kept."""
+
+    ring: RingOptions = field(default_factory=RingOptions)
+    """What is kept for repairs and replay, of all streams together."""
+    requests: RequestOptions = field(default_factory=RequestOptions)
+    """What answering requests may cost."""
+
+
+class Stream:
+    """One stream: its session, and what stands in front of its packets."""
+
+    __slots__ = ("has_moved", "has_unsent", "index", "name", "prefix", "session")
+
+    def __init__(self, name: str, index: int, session: SenderSession[Address]) -> None:
+        self.name = name
+        self.index = index
+        self.prefix = prefix_of(name)
+        self.session = session
+        self.has_unsent = False
+        self.has_moved = False
+
+
+class Streams:
+    """Everything a publisher over ZeroMQ knows."""
+
+    def __init__(
+        self, source: str, options: StreamsOptions, now: float, clock: bytes = b""
+    ) -> None:
+        """`clock` names the clock that `now` is read from."""
+        self.epoch = random_name(EPOCH_BYTES)
+        self.side = ""
+        """Where requests go; known once the shell is bound."""
+        self.key = b""
+        """The public key that answers there, if there is one."""
+        self.subscribers: set[bytes] = set()
+        self.ignored: Counter[str] = Counter()
+        self.space = RingSpace(options.ring)
+        self.blockers = Blockers()
+        requests = replace(options.requests, packet_bytes=PACKET_BYTES)
+        self.desk: RequestDesk[Address] = RequestDesk(requests, now)
+        self._source = source
+        self._options = SenderOptions(packet_bytes=PACKET_BYTES, opening_heartbeats=1)
+        self._opened_at = now
+        self._clock = clock
+        self._streams: dict[str, Stream] = {}
+        self._by_index: list[Stream] = []
+        self._unsent: list[Stream] = []
+        self._messages: list[bytes] = []
+        self._moved: list[Stream] = []
+        self._newcomers: deque[tuple[bytes, int, int]] = deque()  # name, next part, parts
+        self._farewells: list[tuple[bytes, Address]] = []
+        self._ticks_at: float | None = None
+        self._round_at = now + ROUND_S
+        self._round_part = 0
+
+    @property
+    def sent(self) -> int:
+        """Messages numbered, of all streams."""
+        return sum(stream.session.next_number - 1 for stream in self._by_index)
+
+    @property
+    def ring_first(self) -> int:
+        """The lowest number that some stream can still repeat."""
+        return min((stream.session.ring.first for stream in self._by_index), default=1)
+
+    @property
+    def max_message_bytes(self) -> int:
+        """Longer events travel in pieces."""
+        return self._options.max_message_bytes
+
+    # -- sending ---------------------------------------------------------------------------------
+
+    def send(self, name: str, message: bytes, now: float) -> int:
+        """Numbers a message of a stream and packs it."""
+        stream = self._streams.get(name)
+        if stream is None:
+            stream = self._open(name, now)
+        session = stream.session
+        number = session.send(message, now)
+        if not stream.has_unsent:
+            stream.has_unsent = True
+            self._unsent.append(stream)
+        if not stream.has_moved:
+            stream.has_moved = True
+            self._moved.append(stream)
+            if self._ticks_at is None:
+                self._ticks_at = now + TICK_S
+        if session.has_full_packet:
+            self._take_packets(stream, session.full_datagrams_to_send())
+        if self.blockers:
+            self.blockers.sent(session.session)
+        return number
+
+    def messages_to_send(self, now: float) -> list[bytes]:
+        """Everything that has not gone out yet, in order."""
+        for stream in self._unsent:
+            stream.has_unsent = False
+            self._take_packets(stream, stream.session.datagrams_to_send(now))
+        self._unsent.clear()
+        return self.full_messages_to_send()
+
+    def full_messages_to_send(self) -> list[bytes]:
+        """The same without the packets that are being filled."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def end(self, now: float) -> None:
+        """Ends every stream."""
+        self._messages = self.messages_to_send(now)
+        for stream in self._by_index:
+            stream.session.end(now)
+            self._take_packets(stream, stream.session.datagrams_to_send(now))
+
+    def _take_packets(self, stream: Stream, packets: Sequence[bytes]) -> None:
+        prefix = stream.prefix
+        for packet in packets:
+            self._messages.append(prefix + packet)
+
+    def _open(self, name: str, now: float) -> Stream:
+        index = len(self._by_index)
+        if index == MAX_STREAMS:
+            raise LimitError(
+                f"topic begins with {name!r}, the {MAX_STREAMS + 1}th first segment; a publisher "
+                f"has {MAX_STREAMS} streams at most: put what varies behind the first dot"
+            )
+        session: SenderSession[Address] = SenderSession(
+            session_of(self.epoch, index),
+            self._options,
+            now,
+            ring=StreamRing(self.space),
+            desk=self.desk,
+        )
+        stream = self._streams[name] = Stream(name, index, session)
+        self._by_index.append(stream)
+        return stream
+
+    # -- who waits for whom ----------------------------------------------------------------------
+
+    def to_wait_for(self, name: str) -> list[Blocker]:
+        """The subscribers that have no room for another message of a stream."""
+        stream = self._streams.get(name)
+        if stream is None or not self.blockers:
+            return []
+        return self.blockers.to_wait_for(stream.session.session)
+
+    def give_up(self, blockers: list[Blocker]) -> None:
+        """Waits for them no more, and tells them so."""
+        self._farewells += self.blockers.give_up(blockers)
+
+    # -- subscribers and requesters --------------------------------------------------------------
+
+    def receive_subscription(self, data: bytes, now: float) -> None:
+        """Takes what ZeroMQ says of subscriptions: a byte, and what was subscribed to."""
+        kind, topic = data[:1], data[1:]
+        if kind not in (bytes((SUBSCRIBE,)), bytes((UNSUBSCRIBE,))):
+            self.ignored["malformed"] += 1
+            return
+        if not topic.startswith(CONTROL):
+            return  # a stream: ZeroMQ sees to it
+        name, epoch = topic[1 : 1 + NAME_BYTES], topic[1 + NAME_BYTES :]
+        if len(name) != NAME_BYTES or len(epoch) not in (0, EPOCH_BYTES):
+            self.ignored["malformed"] += 1
+        elif epoch:
+            if epoch == self.epoch:  # others are for others
+                self._count(name, kind[0])
+        elif kind[0] == SUBSCRIBE and name != EVERYONE:
+            self._greet(name, 0, -(-len(self._by_index) // STREAMS_PER_PART) or 1, now)
+
+    def _count(self, name: bytes, kind: int) -> None:
+        """A subscriber has all that it needs to miss nothing, or is gone."""
+        if kind == UNSUBSCRIBE:
+            self.subscribers.discard(name)
+            self.blockers.forget(name)
+        elif len(self.subscribers) < MAX_SUBSCRIBERS:
+            self.subscribers.add(name)
+        else:
+            self.ignored["too_many_subscribers"] += 1
+
+    def receive_request(self, data: bytes, requester: Address, now: float) -> None:
+        """Takes a request or a credit from the side channel.
+
+        A requester is its routing name, and 0.
+        """
+        if not data.startswith(CONTROL):
+            self.desk.receive_request(data, requester, now)
+            return
+        try:
+            credit = decode_credit(data[1:])
+        except Malformed:
+            self.ignored["malformed"] += 1
+            return
+        sent = {s.session.session: s.session.next_number - 1 for s in self._by_index}
+        self.blockers.receive(credit, requester, sent)
+
+    def replies(self, now: float) -> list[tuple[bytes, Address]]:
+        """What goes to single requesters; packets within the budgets."""
+        farewells, self._farewells = self._farewells, []
+        return farewells + self.desk.replies(now)
+
+    def _greet(self, name: bytes, part: int, parts: int, now: float) -> None:
+        """Tells a newcomer one part; the next follows with the next tick."""
+        self._announce(name, part, parts, now)
+        if part + 1 < parts:
+            self._newcomers.append((name, part + 1, parts))
+            self._tick_by(now + TICK_S)
+
+    def _announce(self, name: bytes, part: int, parts: int, now: float) -> None:
+        at = part * STREAMS_PER_PART
+        self._tell(name, self._by_index[at : at + STREAMS_PER_PART], part, parts, now)
+
+    def _tell(
+        self, name: bytes, streams: Sequence[Stream], part: int, parts: int, now: float
+    ) -> None:
+        self._messages = self.messages_to_send(now)
+        announcement = Announcement(
+            self._source,
+            self.epoch,
+            self._clock,
+            self._opened_at,
+            now - self._opened_at,
+            self.side,
+            self.key,
+            part,
+            parts,
+            tuple((s.name, s.index, s.session.next_number) for s in streams),
+        )
+        self._messages.append(encode_announcement(name, announcement))
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def next_timeout(self) -> float:
+        """When `handle_timeout` and `replies` are to be called at the latest."""
+        times = (self._round_at, self._ticks_at, self.desk.next_timeout())
+        return min(time for time in times if time is not None)
+
+    def handle_timeout(self, now: float) -> None:
+        """Tells what is due."""
+        if self._ticks_at is not None and now >= self._ticks_at:
+            self._ticks_at = None
+            self._tell_moved(now)
+            for _ in range(len(self._newcomers)):
+                name, part, parts = self._newcomers.popleft()
+                self._greet(name, part, parts, now)
+        if now >= self._round_at:
+            parts = -(-len(self._by_index) // STREAMS_PER_PART) or 1
+            self._round_part = (self._round_part + 1) % parts
+            self._announce(EVERYONE, self._round_part, parts, now)
+            self._round_at = now + ROUND_S / parts
+
+    def _tell_moved(self, now: float) -> None:
+        moved, self._moved = self._moved[:STREAMS_PER_PART], self._moved[STREAMS_PER_PART:]
+        for stream in moved:
+            stream.has_moved = False
+        if moved:
+            self._tell(EVERYONE, moved, 0, 1, now)
+        if self._moved:
+            self._tick_by(now + TICK_S)
+
+    def _tick_by(self, at: float) -> None:
+        self._ticks_at = at if self._ticks_at is None else min(at, self._ticks_at)

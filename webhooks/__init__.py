@@ -1,0 +1,1 @@
+"""Events as signed HTTP requests, out and in. Nothing is here yet."""
