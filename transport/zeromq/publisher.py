@@ -79,6 +79,7 @@ class ZeroMQPublisher(Publisher):
         self._in_a_row = 0
         self._is_holding = False  # the service thread is to send what is packed
         self._has_sent = False  # since the service thread looked
+        self._looked_at = 0.0
         self._context = new_context()
         self._doorkeeper: Doorkeeper | None = None
         try:
@@ -286,8 +287,10 @@ class ZeroMQPublisher(Publisher):
         with self._lock:
             self._has_sent = False
             now = time.monotonic()
-            if self._is_holding and now - self._packed_at < REST_S:
-                return  # woken to be there in time
+            is_flood = self._is_holding and now - self._packed_at < REST_S
+            if is_flood and now - self._looked_at < LOOK_AGAIN_S:
+                return  # woken to be there when it ends
+            self._looked_at = now
             self._is_holding = False
             streams = self._streams
             for data in self._take(self._out):

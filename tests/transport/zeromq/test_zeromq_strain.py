@@ -16,6 +16,7 @@ from onehop.transport import (
     open_publisher,
     open_subscriber,
 )
+from onehop.transport.zeromq import publisher as publisher_module
 
 TCP = "zmq+tcp://127.0.0.1:0"
 WAIT_S = 20.0
@@ -161,7 +162,11 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         open_publisher(TCP, linger_s=float("inf"))
 
 
-def test_one_that_joins_in_a_flood_misses_nothing_after_ready() -> None:
+@pytest.mark.parametrize("pause_s", [publisher_module.REST_S, 3600.0])
+def test_one_that_joins_in_a_flood_misses_nothing_after_ready(
+    pause_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publisher_module, "REST_S", pause_s)  # an hour: it never pauses so long
     with open_publisher(TCP + "?hwm=2", "me", linger_s=0.0) as publisher:
         is_over = threading.Event()
 
