@@ -5,7 +5,8 @@ are not answered as they come but when `replies` is called, off the send path, a
 budgets of bytes per second: one for each requester, one for all repairs together, and one for
 all replay (messages older than `replay_age_s`), so that late joiners and repairs cannot starve
 each other. Addresses can be forged: a forged request costs no more than these budgets, and a
-reply is only put together once there is budget for a whole packet.
+reply is only put together once there is budget for a whole packet. Requests that wait cost no time
+either: they lie in a queue for each requester, of which only the first is looked at.
 
 The protocol has no way to say no. A request for what is no longer there is answered with an
 empty packet (the form of a heartbeat) whose number is the oldest message that is: true for any
@@ -15,6 +16,7 @@ reader of the protocol, and enough for ours to stop waiting.
 from collections import Counter, OrderedDict
 from collections.abc import Hashable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from ..errors import ConfigurationError, Malformed
@@ -30,6 +32,13 @@ from .wire import (
 
 AddressT = TypeVar("AddressT", bound=Hashable)
 
+Request = tuple[bytes, int, int]
+"""Session, first number, count."""
+
+LOOKS_PER_CALL = 64
+"""Requesters that `replies` looks at without finding budget before it leaves the others for the
+next call: it holds up whoever publishes."""
+MANY = 1 << 30
 ANSWERED = frozenset({"requests", "served", "retransmitted", "evicted"})
 """Counts that stand on their own."""
 
@@ -81,7 +90,7 @@ class MessageStore(Protocol):
         """One past the newest."""
 
     def sent_at(self, number: int) -> float:
-        """When a message it has was first sent or kept."""
+        """When a message it has was first sent or kept; in a hole, long ago."""
 
     def blocks(self, first: int, count: int, packet_bytes: int) -> list[bytes]:
         """Wire blocks from `first` on, as many as fit a packet; empty when it has a hole there."""
@@ -103,14 +112,21 @@ class _Requester:
     recent: dict[tuple[bytes, int, int], float]
 
 
+_Queues = OrderedDict[AddressT, dict[Request, int]]
+"""For each requester what it waits for, and in which call of `replies` that came."""
+REPAIR, REPLAY = False, True
+
+
 class RequestDesk(Generic[AddressT]):
     """Takes requests for one or more sessions and says which replies to send when."""
 
     def __init__(self, options: RequestOptions, now: float) -> None:
         self._options = options
         self._stores: dict[bytes, MessageStore] = {}
-        self._waiting: dict[tuple[bytes, int, int, AddressT], bool] = {}  # True: has been delayed
+        self._waiting: tuple[_Queues[AddressT], _Queues[AddressT]] = (OrderedDict(), OrderedDict())
         self._waiting_of: Counter[AddressT] = Counter()
+        self._calls = 0  # of `replies`
+        self._new = 0  # requests since the last of them
         self._repair = ByteBudget(options.repair_bytes_per_s, options.burst_bytes, now)
         self._replay = ByteBudget(options.replay_bytes_per_s, options.burst_bytes, now)
         self._requesters: OrderedDict[AddressT, _Requester] = OrderedDict()
@@ -151,48 +167,89 @@ class RequestDesk(Generic[AddressT]):
         requester = self._requester(address, now)
         requester.counts.requests += 1
         self.counts["requests"] += 1
-        request = (session, first, count, address)
-        if request in self._waiting or self._is_repeat(requester, (session, first, count), now):
+        request = (session, first, count)
+        is_waiting = any(request in queues.get(address, ()) for queues in self._waiting)
+        if is_waiting or self._is_repeat(requester, request, now):
             self.counts["coalesced"] += 1
         elif (
-            len(self._waiting) >= self._options.max_waiting
+            self._waiting_of.total() >= self._options.max_waiting
             or self._waiting_of[address] >= self._options.max_waiting_each
         ):
             self.counts["refused"] += 1
         else:
-            self._waiting[request] = False
+            queues = self._waiting[self._is_replay(request, now)]
+            queues.setdefault(address, {})[request] = self._calls
             self._waiting_of[address] += 1
+            self._new += 1
             self._retry_at = now
 
-    def replies(self, now: float) -> list[tuple[bytes, AddressT]]:
-        """The datagrams that budgets allow now; requests without budget go on waiting."""
+    def replies(self, now: float, most: int = MANY) -> list[tuple[bytes, AddressT]]:
+        """The datagrams that budgets allow now, at most `most` for repairs and for replay each.
+
+        Requests without budget go on waiting.
+        """
         replies: list[tuple[bytes, AddressT]] = []
-        retry_at: float | None = None
-        for request, was_delayed in list(self._waiting.items()):
-            ready_at = self._answer(request, replies, now)
-            if ready_at is None:
-                del self._waiting[request]
-                self._leave(request[3])
-                continue
-            retry_at = ready_at if retry_at is None else min(retry_at, ready_at)
-            if not was_delayed:
-                self._waiting[request] = True
-                self.counts["delayed"] += 1
-        self._retry_at = retry_at
+        waits = [self._reply(queues, replies, len(replies) + most, now) for queues in self._waiting]
+        if self._new:
+            self.counts["delayed"] += self._new
+            self._new = 0
+        self._calls += 1
+        self._retry_at = min((at for at in waits if at is not None), default=None)
         return replies
+
+    def _reply(
+        self,
+        queues: "_Queues[AddressT]",
+        replies: list[tuple[bytes, AddressT]],
+        most: int,
+        now: float,
+    ) -> float | None:
+        """Goes through the requesters of one kind; returns when there is more to do."""
+        retry_at = None
+        total = self._repair if queues is self._waiting[REPAIR] else self._replay
+        if not total.has(1, now):
+            return total.ready_at(1, now) if queues else None
+        for looks, address in enumerate(list(islice(queues, LOOKS_PER_CALL + 1))):
+            if looks == LOOKS_PER_CALL or len(replies) >= most:
+                return now  # the others next time
+            requests = queues[address]
+            ready_at = None
+            while requests and ready_at is None and len(replies) < most:
+                request = next(iter(requests))
+                ready_at = self._answer(request, address, total, replies, now)
+                if ready_at is None:
+                    self._new -= requests.pop(request) == self._calls
+                    self._leave(address)
+            if not requests:
+                del queues[address]
+                continue
+            queues.move_to_end(address)
+            if ready_at is None:
+                return now
+            retry_at = ready_at if retry_at is None else min(retry_at, ready_at)
+        return retry_at
 
     def next_timeout(self) -> float | None:
         """When `replies` is worth calling again."""
         return self._retry_at
 
+    def _is_replay(self, request: Request, now: float) -> bool:
+        session, first, _ = request
+        store = self._stores[session]
+        if not store.first <= first < store.next:
+            return False
+        return now - store.sent_at(first) > self._options.replay_age_s
+
     def _answer(
         self,
-        request: tuple[bytes, int, int, AddressT],
+        request: Request,
+        address: AddressT,
+        total: ByteBudget,
         replies: list[tuple[bytes, AddressT]],
         now: float,
     ) -> float | None:
         """Answers a request if budgets allow; returns when they will, or None when it is done."""
-        session, first, count, address = request
+        session, first, count = request
         store = self._stores.get(session)
         if store is None:
             self.counts["foreign_session"] += 1
@@ -204,8 +261,6 @@ class RequestDesk(Generic[AddressT]):
         if not is_evicted and not store.blocks(first, 1, self._options.packet_bytes):
             self.counts["hole"] += 1
             return None
-        is_replay = not is_evicted and now - store.sent_at(first) > self._options.replay_age_s
-        total = self._replay if is_replay else self._repair
         requester = self._requester(address, now)
         most = HEADER_BYTES if is_evicted else self._options.packet_bytes
         if not (total.has(most, now) and requester.budget.has(most, now)):

@@ -17,7 +17,7 @@ from typing import Generic, Protocol
 
 from ..errors import Closed, ConfigurationError, LimitError
 from .heartbeats import OPENING_HEARTBEATS, HeartbeatSchedule
-from .requests import AddressT, MessageStore, RequestDesk, RequestOptions
+from .requests import MANY, AddressT, MessageStore, RequestDesk, RequestOptions
 from .ring import RetransmitRing, RingOptions
 from .wire import (
     DEFAULT_PACKET_BYTES,
@@ -161,9 +161,9 @@ class SenderSession(Generic[AddressT]):
         """Takes a request datagram from `address`."""
         self.desk.receive_request(data, address, now)
 
-    def replies(self, now: float) -> list[tuple[bytes, AddressT]]:
+    def replies(self, now: float, most: int = MANY) -> list[tuple[bytes, AddressT]]:
         """Datagrams for single requesters, within the budgets."""
-        return self.desk.replies(now)
+        return self.desk.replies(now, most)
 
     def next_timeout(self) -> float:
         """When `handle_timeout` and `replies` are to be called at the latest."""

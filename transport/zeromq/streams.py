@@ -47,6 +47,8 @@ TICK_S = 0.02
 """When it is told how far streams are; ZeroMQ loses only what its high-water mark drops."""
 ROUND_S = 1.0
 """In which all streams are told once."""
+REPLIES_AT_ONCE = 8
+"""Packets made for requesters before those who publish get their turn."""
 MAX_SUBSCRIBERS = 4096
 """Subscribers counted by name; beyond it they are served all the same."""
 
@@ -250,7 +252,7 @@ class Streams:
     def replies(self, now: float) -> list[tuple[bytes, Address]]:
         """What goes to single requesters; packets within the budgets."""
         farewells, self._farewells = self._farewells, []
-        return farewells + self.desk.replies(now)
+        return farewells + self.desk.replies(now, REPLIES_AT_ONCE)
 
     def _greet(self, name: bytes, part: int, parts: int, now: float) -> None:
         """Tells a newcomer one part; the next follows with the next tick."""

@@ -78,8 +78,7 @@ class StoreWithHole:
     next = 10
 
     def sent_at(self, number: int) -> float:
-        assert not 4 <= number <= 6
-        return NOW
+        return float("-inf") if 4 <= number <= 6 else NOW
 
     def blocks(self, first: int, count: int, packet_bytes: int) -> list[bytes]:
         stop = min(first + count, 4 if first < 4 else 10)
