@@ -176,8 +176,27 @@ class HandoverQueue:
         """Drops everything from now on; what waits can still be taken."""
         self.disconnected = why
 
+    def give_up(self, reason: LossReason, at_ns: int) -> None:
+        """Settles every event that waits as lost; losses can still be taken."""
+        entries: list[Entry | LossRecord] = [*self._waiting, *(self._newest or {}).values()]
+        self._waiting.clear()
+        if self._newest is not None:
+            self._newest.clear()
+        for entry in entries:
+            if isinstance(entry, LossRecord):
+                self._told_first.add(entry)
+                continue
+            _, account, first, count, _ = entry
+            account.lose(first, count, reason)
+            self._told_first.add(LossRecord(account, first, first + count, reason, at_ns))
+        self._events = self._bytes = 0
+        if self._spill is not None and len(self._spill):
+            _, records = self._spill.abandon(reason)
+            for record in records:
+                self._told_first.add(record)
+
     def close(self) -> None:
-        """Removes what is on disk; the events there stay `pending` in their accounts."""
+        """Removes what is on disk; events still there stay `pending` in their accounts."""
         if self._spill is not None:
             self._spill.close()
 
@@ -255,6 +274,7 @@ class HandoverQueue:
             self._events += 1
             self._bytes += entry[4]
         if not self._waiting:
+            spill.errors += 1
             lost, records = spill.abandon()
             self.dropped += lost
             for record in records:

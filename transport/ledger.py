@@ -97,6 +97,10 @@ class StreamAccount:
         first = max(first, self._settled_to)
         return first >= stop or self._islands.holds(first, stop)
 
+    def unsettled(self, first: int, stop: int) -> list[tuple[int, int]]:
+        """The parts of `[first, stop)` that are not settled, in order."""
+        return self._islands.missing(max(first, self._settled_to), stop)
+
     def _settle(self, first: int, count: int) -> None:
         stop = first + count
         if count < 1 or stop > self.next:

@@ -13,13 +13,14 @@ must come before it, or not at all:
 mean nothing to another process. So nothing asks for a sync, but the log syncs a segment when it
 begins the next one, and the append that does so waits for the disk.
 
-What is on disk is also known in memory, as one range of numbers for each stream, so it can be
-accounted for when it cannot be read.
+Which numbers are on disk is also known in memory, as runs for each stream in the order of the
+files, so they can be accounted for when they cannot be read.
 """
 
 import shutil
 import tempfile
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -59,7 +60,7 @@ class Spill:
         self._options = LogOptions(segment_bytes=segment_bytes, max_bytes=max_bytes, sync="manual")
         self._accounts: list[StreamAccount] = []
         self._places: dict[StreamAccount, int] = {}
-        self._ranges: dict[StreamAccount, tuple[int, int]] = {}  # [start, stop) on disk
+        self._on_disk: dict[StreamAccount, deque[tuple[int, int]]] = {}  # runs [start, stop)
         self._last_at_ns = 0
         self._log: SegmentLog | None = self._open()
         self._give_back()  # what a killed process left
@@ -75,8 +76,10 @@ class Spill:
             self.errors += 1
             return False
         for account, start, stop in _numbers(entry, told_before):
-            before = self._ranges.get(account)
-            self._ranges[account] = (start if before is None else before[0], stop)
+            runs = self._on_disk.setdefault(account, deque())
+            if runs and runs[-1][1] == start:
+                start, _ = runs.pop()
+            runs.append((start, stop))
         self._last_at_ns = entry[0].received_at_ns
         self._events += 1
         return True
@@ -99,26 +102,27 @@ class Spill:
                 if len(batch) == max_events:
                     break
         for entry, told_before in batch:
-            for account, _, stop in _numbers(entry, told_before):
-                self._ranges[account] = (stop, self._ranges[account][1])
+            for account, _, stop in _numbers(entry, told_before):  # the first of the first run
+                _, run_stop = self._on_disk[account].popleft()
+                if stop < run_stop:
+                    self._on_disk[account].appendleft((stop, run_stop))
         self._next += len(batch)
         self._events -= len(batch)
         self._give_back()
         return batch
 
-    def abandon(self) -> tuple[int, list[LossRecord]]:
-        """Forgets everything on disk and settles it as lost; how many, and one record a stream."""
-        self.errors += 1
+    def abandon(self, reason: LossReason = LossReason.OVERFLOW) -> tuple[int, list[LossRecord]]:
+        """Forgets everything on disk and settles it as lost; how many, and the records of it.
+
+        Losses that were on disk to be told are told for this reason too.
+        """
         lost, records = 0, []
-        for account, (start, stop) in self._ranges.items():
-            for number in range(start, stop):
-                if not account.is_settled(number):  # others were filtered, or lost before
-                    account.lose(number, 1, LossReason.OVERFLOW)
-                    lost += 1
-            if start < stop:
-                records.append(
-                    LossRecord(account, start, stop, LossReason.OVERFLOW, self._last_at_ns)
-                )
+        for account, runs in self._on_disk.items():
+            for start, stop in runs:
+                for first, end in account.unsettled(start, stop):  # others are told of already
+                    account.lose(first, end - first, reason)
+                    lost += end - first
+                records.append(LossRecord(account, start, stop, reason, self._last_at_ns))
         self._events = 0
         self.close()
         self._give_back()
@@ -169,7 +173,7 @@ class Spill:
         if self._events == 0:
             self._accounts.clear()
             self._places.clear()
-            self._ranges.clear()
+            self._on_disk.clear()
         if self._log is not None:
             try:
                 self._log.drop_before(self._next)

@@ -232,6 +232,55 @@ def test_a_spill_whose_files_are_destroyed_is_accounted_for(tmp_path: Path) -> N
     queue.close()
 
 
+def _destroy(path: Path) -> None:
+    for file in path.rglob("*"):
+        if file.is_file() and file.stat().st_size:
+            file.write_bytes(b"\0" * file.stat().st_size)
+
+
+def test_numbers_that_went_to_a_destroyed_spill_out_of_order_are_all_accounted_for(
+    tmp_path: Path,
+) -> None:
+    queue, account = HandoverQueue(QueueOptions("spill", 1, 1000, tmp_path)), stream()
+    order = [1, 10, 11, 12, 5, 6, 2]
+    for number in order:
+        put(queue, account, number)
+    _destroy(tmp_path)
+    told = take_all(queue)
+    assert told == [1, (10, 12, "overflow"), (5, 6, "overflow"), (2, 2, "overflow")]
+    assert (account.delivered, account.lost[OVERFLOW]) == (1, 6)
+    assert all(account.is_settled(number) for number in order)
+    queue.close()
+
+
+def test_what_was_filtered_is_not_told_as_lost_with_a_destroyed_spill(tmp_path: Path) -> None:
+    queue, account = HandoverQueue(QueueOptions("spill", 1, 1000, tmp_path)), stream()
+    for number in range(1, 10):
+        if number % 2:
+            put(queue, account, number)
+        else:
+            account.expect(number + 1)
+            account.filter(number)
+    _destroy(tmp_path)
+    assert take_all(queue) == [1, *((n, n, "overflow") for n in (3, 5, 7, 9))]
+    assert (account.filtered, account.lost[OVERFLOW]) == (4, 4)
+    queue.close()
+
+
+@pytest.mark.parametrize("policy", ["drop_oldest", "latest", "spill"])
+def test_what_is_given_up_is_settled_and_told(policy: Overflow) -> None:
+    queue, account = HandoverQueue(QueueOptions(policy, max_events=3)), stream()
+    for number in range(1, 7):
+        put(queue, account, number)
+    lose(queue, account, 7)
+    queue.give_up(LossReason.ENDED, at_ns=9)
+    told = take_all(queue)
+    assert not any(isinstance(item, int) for item in told)
+    assert account.are_settled(1, 8)
+    assert account.lost[LossReason.ENDED] == {"drop_oldest": 3, "latest": 1, "spill": 6}[policy]
+    queue.close()
+
+
 def _spill_until_the_disk_is_full(path: Path) -> None:
     """Runs in a process whose files may not grow beyond 64 KiB."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (65_536, 65_536))
