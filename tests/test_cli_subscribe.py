@@ -3,12 +3,13 @@
 import json
 import signal
 import socket
+import threading
 import time
 from functools import partial
 
 import pytest
 from command_line import in_this_process, onehop, subscribing
-from loopback import Stranger, group_of, is_read, new_url, until
+from loopback import Stranger, group_of, is_read, meanwhile, new_url, until
 
 from onehop.transport import open_publisher
 
@@ -64,6 +65,17 @@ def test_json_prints_an_object_for_each_event_and_loss() -> None:
     assert loss.pop("source") == ""
     assert loss.pop("epoch") > 0
     assert loss == {"loss": "malformed", "stream": "", "first": 1, "count": 1}
+
+
+def test_a_value_that_json_has_no_form_for_is_printed_all_the_same() -> None:
+    url = new_url()
+    value = {b"k": 1, 2: [float("nan"), float("-inf")], None: {1.5: "x"}}
+    with subscribing(url, "--json", "--count", 1) as command, open_quick(url) as publisher:
+        publisher.publish("t", value)
+        done = command.finish()
+
+    event = json.loads(done.out, parse_constant=pytest.fail)
+    assert event["value"] == {"aw==": 1, "2": ["nan", "-inf"], "null": {"1.5": "x"}}
 
 
 def test_a_person_gets_a_line_for_each_event_and_the_account_at_the_end() -> None:
@@ -133,6 +145,16 @@ def test_loss_is_repaired_and_shown_in_the_summary() -> None:
     assert summary["ignored"]["lost_on_purpose"] > 10
 
 
+def test_nothing_is_pending_at_the_end_though_more_came_than_was_wanted() -> None:
+    url = new_url()
+    with subscribing(url, "--count", 2, "--summary") as command, open_quick(url) as publisher:
+        publisher.publish_many(("t", n) for n in range(10))
+        summary = command.finish().report
+
+    assert (summary["delivered"], summary["pending"]) == (2, 0)
+    assert summary["expected"] == 2 + summary["lost"].get("ended", 0) > 2
+
+
 # -- interruptions ---------------------------------------------------------------------------------
 
 
@@ -146,6 +168,31 @@ def test_a_signal_ends_it_with_the_summary(number: int, spin: tuple[str, ...]) -
         summary = command.finish(number).report
 
     assert (summary["expected"], summary["delivered"], summary["pending"]) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_interrupted_in_a_flood_it_has_printed_what_it_counts(seed: int) -> None:
+    url = new_url()
+    lossy = f"{url}?loss=0.02&seed={seed}"
+    with subscribing(lossy, "--json", "--from", "first") as command, open_quick(url) as publisher:
+
+        def flood(is_over: threading.Event) -> None:
+            while not is_over.is_set():
+                publisher.publish("t", 0)
+
+        with meanwhile(flood):
+            lines = [command.out.readline() for _ in range(500 * seed)]
+            command.process.send_signal(signal.SIGINT)
+            lines += command.out.readlines()
+        done = command.finish()
+
+    rows = list(map(json.loads, lines))
+    numbers: list[int] = []
+    for row in rows:
+        first = row["first"] if "loss" in row else row["sequence"]
+        numbers += range(first, first + row.get("count", 1))
+    assert done.code == 0
+    assert numbers == list(range(1, len(numbers) + 1)), "every number once, event or loss"
 
 
 def test_a_reader_that_goes_away_ends_it_without_a_traceback() -> None:
@@ -172,6 +219,7 @@ def test_a_reader_that_goes_away_ends_it_without_a_traceback() -> None:
     [
         (["URL", "--sumary"], "No such option '--sumary'. Did you mean '--summary'?"),
         (["URL", "--from", "0"], "expected live, first or a number from 1"),
+        (["URL", "--from", str(2**64)], "expected live, first or a number from 1"),
         (["URL", "--from", "last"], "expected live, first or a number from 1"),
         (["URL", "--json", "--summary"], "give one of --json and --summary"),
         (["URL", "--count", "0"], "--count"),

@@ -92,6 +92,11 @@ class LagWatch:
             self._is_behind = True
             self._notice(Lag(pending))
 
+    @property
+    def has_noticed(self) -> bool:
+        """True when `take` has something."""
+        return self._noticed is not None
+
     def take(self) -> Lag | None:
         """What was noticed since the last time, once."""
         noticed, self._noticed = self._noticed, None

@@ -19,12 +19,13 @@ from types import TracebackType
 from typing import Self
 
 from .errors import Closed, Disconnected, Lagging, LocalError
-from .event import Event, Loss
+from .event import Event, Loss, LossReason
 from .handover import HandoverQueue
 from .intake import Intake, PathSnapshot
 from .lag import LagWatch
 from .lane import NOW, SLEEPING, SPINNING
 from .ledger import Ledger, LedgerSnapshot
+from .shield import Shield
 
 CARETAKER_S = 0.02
 """How long the network may go unread before the caretaker reads in the application's place: the
@@ -60,6 +61,7 @@ class Subscriber:
         self._spin = spin
         self._lag_watch = watch
         self._lock = threading.Lock()  # over everything above, except while `_waiting` reads
+        self._shield = Shield()  # around whatever writes accounts
         self._is_closed = False
         self._attended = True  # the application has read since the caretaker looked
         self._waiting: int | None = None  # the thread that waits inside the ports right now
@@ -83,14 +85,14 @@ class Subscriber:
     @property
     def ledger(self) -> LedgerSnapshot:
         """The account of everything up to now, frozen; cheap enough to ask every second."""
-        with self._lock:
+        with self._shield, self._lock:
             self._intake.update_ledger()
             return self._ledger.snapshot()
 
     @property
     def paths(self) -> tuple[PathSnapshot, ...]:
         """What each path has carried: which of A and B loses more, and which is first."""
-        with self._lock:
+        with self._shield, self._lock:
             self._intake.settle()
             return self._intake.paths()
 
@@ -120,11 +122,17 @@ class Subscriber:
             events.append(event)
             with self._lock:
                 events += self._lane.take_many(limit - 1)
-        while len(events) < limit and len(self._queue):
+        while len(events) < limit and len(self._queue) and not self._has_news():
             item = self._take()
             if isinstance(item, Event):
                 events.append(item)
         return events
+
+    def _has_news(self) -> bool:
+        """True when the next `_take` is to raise or call: not while it would cost events."""
+        return self._fault is not None or (
+            self._lag_watch is not None and self._lag_watch.has_noticed
+        )
 
     def __iter__(self) -> Iterator[Event]:
         return self
@@ -168,7 +176,7 @@ class Subscriber:
             port.wake()
         while self._waiting not in (None, threading.get_ident()):  # it has been woken
             time.sleep(0.0001)
-        with self._lock:
+        with self._shield, self._lock:
             self._intake.pump()
             self._intake.end()
             self._intake.close()
@@ -184,6 +192,8 @@ class Subscriber:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+        with self._shield, self._lock:
+            self._queue.give_up(LossReason.ENDED, time.time_ns())
         self._queue.close()
 
     async def __aenter__(self) -> Self:
@@ -255,19 +265,19 @@ class Subscriber:
 
     def _wait_and_pump(self, give_up_at: float | None) -> Event | None:
         """Waits for the network and reads it once; returns an event that came the short way."""
-        with self._lock:
-            self._intake.before_wait()
-            is_in_lane = self._intake.is_lane_readable
-            timeout = None if is_in_lane else self._intake.next_timeout()
-            if self._is_closed:
-                return None
-            self._waiting = threading.get_ident()
-        wait_s = LONGEST_WAIT_S
-        if give_up_at is not None or timeout is not None:
-            until = min(at for at in (give_up_at, timeout) if at is not None)
-            wait_s = min(wait_s, max(0.0, until - time.monotonic()))
         received = None
         try:
+            with self._shield, self._lock:
+                self._intake.before_wait()
+                is_in_lane = self._intake.is_lane_readable
+                timeout = None if is_in_lane else self._intake.next_timeout()
+                if self._is_closed:
+                    return None
+                self._waiting = threading.get_ident()
+            wait_s = LONGEST_WAIT_S
+            if give_up_at is not None or timeout is not None:
+                until = min(at for at in (give_up_at, timeout) if at is not None)
+                wait_s = min(wait_s, max(0.0, until - time.monotonic()))
             if is_in_lane:
                 received = self._lane.read(SPINNING if self._spin else SLEEPING, wait_s)
                 if not received:
@@ -278,9 +288,9 @@ class Subscriber:
                 if len(ready) == 1 and ready[0][0] == self._request_fd:
                     received = []  # a reply, and nothing else
         finally:
-            self._waiting = None
-            self._attended = True
-        with self._lock:
+            self._attended = True  # first: the caretaker must not read between what was read
+            self._waiting = None  # and what is done with it
+        with self._shield, self._lock:
             if not self._is_closed:
                 self._intake.pump(received)
         return None

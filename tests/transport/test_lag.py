@@ -114,6 +114,30 @@ def test_raise_says_so_and_the_subscriber_goes_on(publisher: Publisher) -> None:
     assert subscriber.ledger.lagged == 1
 
 
+def test_raising_costs_no_event_of_a_batch(
+    publisher: Publisher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with opened(publisher, max_age_s=30.0, on_lag="raise") as events:
+        late_ns = time.time_ns() - 60 * 10**9
+        for number in range(7):
+            with monkeypatch.context() as patch:
+                if number == 3:  # from a machine whose clock is a minute late
+                    patch.setattr("onehop.transport.publisher.time.time_ns", lambda: late_ns)
+                publisher.publish("t", number)
+        wait_until_known(events, 7)
+        received: list[Any] = []
+        raised = 0
+        while len(received) < 6:
+            try:
+                received += [event.value for event in events.receive_many(timeout_s=5)]
+            except Lagging:
+                raised += 1
+        ledger = events.ledger
+
+    assert received == [0, 1, 2, 4, 5, 6]
+    assert (raised, ledger.delivered, dict(ledger.lost)) == (1, 6, {"stale": 1})
+
+
 def test_a_function_is_called_and_may_look_at_the_ledger(publisher: Publisher) -> None:
     seen: list[tuple[Lag, int]] = []
 

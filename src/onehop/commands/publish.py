@@ -1,5 +1,6 @@
 """`onehop publish`: events from the command line, a file or a load generator."""
 
+import itertools
 import json
 import sys
 import time
@@ -9,6 +10,11 @@ from typing import Any
 import click
 
 from onehop.transport import LimitError, Publisher, open_publisher
+from onehop.transport.envelope import MAX_EVENT_BYTES
+from onehop.transport.opening import SCHEMES
+from onehop.transport.urls import parse_url
+
+from .interrupts import Interrupts, note_interrupts
 
 
 @click.command(short_help="Publish events to a URL.")
@@ -18,7 +24,7 @@ from onehop.transport import LimitError, Publisher, open_publisher
     "--count", type=click.IntRange(0), help="How many events; default 1, or all of stdin."
 )
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Events per second.")
-@click.option("--size", type=click.IntRange(0, 1_000_000), help="Value: this many bytes.")
+@click.option("--size", type=click.IntRange(0, MAX_EVENT_BYTES), help="Value: this many bytes.")
 @click.option("--source", help="Name of the source; default: this host and process.")
 @click.option("--key", help="Key of every event.")
 @click.option("--value", "value_text", metavar="JSON", help="Value of every event, as JSON.")
@@ -48,26 +54,58 @@ def publish(
     """
     if sum(option is not None for option in (value_text, size)) + from_stdin > 1:
         raise click.UsageError("give one of --value, --stdin and --size")
-    values = _values(count, size, value_text, from_stdin)
+    interrupts = note_interrupts()
+    values = _values(count, size, value_text, from_stdin, interrupts)
     publisher = open_publisher(url, source, linger_s=linger_s)
+    if _is_raw(url):
+        values = (_as_bytes(value) for value in values)
     started = time.monotonic()
     try:
-        _publish_all(publisher, topic, key, values, rate)
+        _publish_all(publisher, topic, key, values, rate, interrupts)
     except KeyboardInterrupt:
-        click.echo("interrupted: ending the session", err=True)
+        interrupts.noted.set()
     finally:
+        if interrupts.noted.is_set():
+            click.echo("interrupted: ending the session", err=True)
         elapsed_s = time.monotonic() - started
         publisher.close()
     _report(publisher, elapsed_s, as_json)
 
 
+def _is_raw(url: str) -> bool:
+    return parse_url(url, SCHEMES).options.get("payload") == "raw"
+
+
+def _as_bytes(value: Any) -> bytes:
+    """What is sent of a value where plain bytes are wanted: text as it is, the rest as JSON."""
+    if isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json.dumps(value)).encode()
+
+
+def _lines(interrupts: Interrupts) -> Iterator[bytes]:
+    while True:
+        with interrupts.welcome():
+            line = sys.stdin.buffer.readline()
+        if not line:
+            return
+        yield line
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is no number in JSON")
+
+
 def _values(
-    count: int | None, size: int | None, value_text: str | None, from_stdin: bool
+    count: int | None,
+    size: int | None,
+    value_text: str | None,
+    from_stdin: bool,
+    interrupts: Interrupts,
 ) -> Iterator[Any]:
     if from_stdin:
-        for number, line in enumerate(sys.stdin.buffer):
-            if number == count:
-                return
+        lines = _lines(interrupts)
+        for number, line in enumerate(itertools.islice(lines, count)):
             try:
                 text = line.rstrip(b"\r\n").decode()
             except UnicodeDecodeError:
@@ -75,7 +113,7 @@ def _values(
             yield text
         return
     try:
-        value = None if value_text is None else json.loads(value_text)
+        value = None if value_text is None else json.loads(value_text, parse_constant=_no_number)
     except (ValueError, RecursionError) as fault:
         raise click.BadParameter(
             f"{value_text!r:.80} is no JSON: {fault}", param_hint="--value"
@@ -89,14 +127,21 @@ def _values(
 
 
 def _publish_all(
-    publisher: Publisher, topic: str, key: str | None, values: Iterator[Any], rate: float | None
+    publisher: Publisher,
+    topic: str,
+    key: str | None,
+    values: Iterator[Any],
+    rate: float | None,
+    interrupts: Interrupts,
 ) -> None:
     start = time.monotonic()
     for number, value in enumerate(values):
         if rate is not None:
             ahead_s = start + number / rate - time.monotonic()
             if ahead_s > 0:
-                time.sleep(ahead_s)
+                interrupts.noted.wait(ahead_s)
+        if interrupts.noted.is_set():
+            return
         publisher.publish(topic, value, key=key)
 
 

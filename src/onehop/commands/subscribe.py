@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,12 @@ from onehop.transport import (
     open_subscriber,
 )
 from onehop.transport.handover import OVERFLOW_POLICIES
+from onehop.transport.mold.wire import MAX_SEQUENCE
+
+from .interrupts import Interrupts, note_interrupts
+
+LOOK_S = 0.1
+"""How often a wait looks whether the user wants to end it."""
 
 
 class StartType(click.ParamType[str | int]):
@@ -32,9 +39,10 @@ class StartType(click.ParamType[str | int]):
         """Text to a start."""
         if value in ("live", "first"):
             return str(value)
-        if str(value).isdecimal() and int(value) >= 1:
-            return int(value)
-        self.fail(f"{value!r}: expected live, first or a number from 1", param, ctx)
+        text = str(value)
+        if text.isascii() and text.isdecimal() and 1 <= int(text[:21]) <= MAX_SEQUENCE:
+            return int(text)
+        self.fail(f"{value!r}: expected live, first or a number from 1 to 2**64 - 1", param, ctx)
 
 
 @click.command(short_help="Receive events from a URL.")
@@ -79,18 +87,16 @@ def subscribe(
         click.echo(f"listening on {url}; Ctrl-C ends", err=True)
     is_disconnected = False
     with subscriber:
-        viewer = Viewer(show, count, timeout_s)
+        viewer = Viewer(show, count, timeout_s, note_interrupts())
         try:
-            try:
-                viewer.follow(subscriber)
-            except KeyboardInterrupt:  # the way to end it; what has come is still shown
+            viewer.follow(subscriber)
+            if viewer.is_interrupted:  # the way to end it; what has come is still shown
                 subscriber.close()
                 viewer.follow(subscriber)
         except Disconnected as fault:
             is_disconnected = True
             click.echo(f"onehop: {fault}", err=True)
-        subscriber.close()
-        ledger = subscriber.ledger
+    ledger = subscriber.ledger
     if summary:
         click.echo(json.dumps(summarise(ledger)))
     elif not as_json:
@@ -101,27 +107,36 @@ def subscribe(
 
 @dataclass
 class Viewer:
-    """Shows what comes until enough has come, or nothing has for a while."""
+    """Shows what comes until enough has come, nothing has for a while, or the user wants to end."""
 
     show: Callable[[Event | Loss], None]
     left: int | None
     timeout_s: float | None
+    interrupts: Interrupts
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True when the user wants to end."""
+        return self.interrupts.noted.is_set()
 
     def follow(self, subscriber: Subscriber) -> None:
         """Shows items to the end; of a closed subscriber those that have come."""
+        was_interrupted = self.is_interrupted
         quiet_at = self._quiet_at()
-        while self.left is None or self.left > 0:
-            wait_s = None if quiet_at is None else max(0.0, quiet_at - time.monotonic())
+        while (self.left is None or self.left > 0) and self.is_interrupted == was_interrupted:
+            wait_s = max(0.0, min(LOOK_S, quiet_at - time.monotonic()))
             item = next(subscriber.with_losses(wait_s), None)
             if item is None:
-                break
+                if was_interrupted or time.monotonic() >= quiet_at:
+                    break
+                continue
             self.show(item)
             if isinstance(item, Event):
                 self.left = None if self.left is None else self.left - 1
                 quiet_at = self._quiet_at()
 
-    def _quiet_at(self) -> float | None:
-        return None if self.timeout_s is None else time.monotonic() + self.timeout_s
+    def _quiet_at(self) -> float:
+        return math.inf if self.timeout_s is None else time.monotonic() + self.timeout_s
 
 
 def summarise(ledger: LedgerSnapshot) -> dict[str, Any]:
@@ -201,11 +216,26 @@ def _show_json(item: Event | Loss) -> None:
             "received_at_ns": item.received_at_ns,
             "headers": dict(item.headers),
         }
-    sys.stdout.write(json.dumps(record, default=_jsonable) + "\n")
+    sys.stdout.write(json.dumps(jsonable(record), allow_nan=False) + "\n")
     sys.stdout.flush()
 
 
-def _jsonable(value: Any) -> Any:
+def jsonable(value: Any) -> Any:
+    """A value of an event in the forms that JSON has; what it has none for becomes text."""
+    if isinstance(value, dict):
+        return {_json_key(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
     if isinstance(value, bytes):
         return {"base64": base64.b64encode(value).decode("ascii")}
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, str | int | float):
+        return value
     return str(value)
+
+
+def _json_key(key: Any) -> str:
+    if isinstance(key, bytes):
+        return base64.b64encode(key).decode("ascii")
+    return key if isinstance(key, str) else json.dumps(jsonable(key))
