@@ -14,6 +14,9 @@ from .pieces import split
 from .ports import Port
 from .publisher import Publisher, PublisherSnapshot
 
+REPLIES_AT_ONCE = 64
+"""Made before those who publish get their turn: some tenths of a millisecond."""
+
 
 class DatagramPublisher(Publisher):
     """One MoldUDP64 session on one port."""
@@ -150,9 +153,11 @@ class DatagramPublisher(Publisher):
             now = time.monotonic()
             for data, address, _ in requests:
                 self._session.receive_request(data, address, now)
-            replies = self._session.replies(now)
+            replies = self._session.replies(now, REPLIES_AT_ONCE)
             self._session.handle_timeout(now)
-            if not self._batches:
+            if self._batches:  # heartbeats, and what was packed before them, even so
+                self._send(self._session.full_datagrams_to_send())
+            else:
                 self._send(self._session.datagrams_to_send(now))
         while replies:
             try:

@@ -39,6 +39,9 @@ class UnsupportedValue(LocalError, TypeError):
 class LogError(LocalError, OSError):
     """The segment log cannot be opened, or the disk refused a write."""
 
+    def __str__(self) -> str:
+        return self.strerror or super().__str__()
+
 
 class Lagging(LocalError):
     """The subscriber is behind `max_age_s` or `max_lag`, and `on_lag` is "raise".

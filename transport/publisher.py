@@ -124,7 +124,8 @@ class Publisher(ABC):
     def batch(self) -> Iterator[None]:
         """Packs what is published inside the block: ten times the rate for small events.
 
-        Full packets leave at once, the last one at the end of the block.
+        Full packets leave at once, the last one at the end of the block; in a block that takes
+        its time, what is packed leaves with the next heartbeat, within milliseconds.
         """
         with self._lock:
             self._batches += 1

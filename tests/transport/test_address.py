@@ -107,6 +107,12 @@ def test_request_servers_are_a_list() -> None:
     assert ipv6 == (("2001:db8::1", 7500, 0, 0),)
 
 
+def test_a_request_server_on_the_link_is_known_by_the_interface_it_is_on() -> None:
+    index = socket.if_nametoindex("lo")
+    servers = address(f"{IPV6}?interface=lo&request=[fe80::1]:7500,[fd00::1]:7500").servers
+    assert servers == (("fe80::1", 7500, 0, index), ("fd00::1", 7500, 0, 0))
+
+
 def test_a_session_is_padded_as_on_the_wire() -> None:
     assert address(f"{IPV4}?session=FEED1").session == b"FEED1     "
 

@@ -96,7 +96,7 @@ def test_losses_do_not_prolong_the_timeout_of_receive(network: MemoryNetwork) ->
             elapsed_s = time.monotonic() - started
         assert events.ledger.lost_total > 0
 
-    assert elapsed_s < 0.5
+    assert elapsed_s < 5
 
 
 def test_receive_many_takes_what_has_come_up_to_its_limit() -> None:

@@ -22,6 +22,7 @@ from .receiver import ReceiverSession
 from .receiver_options import ReceiverOptions
 from .wire import (
     HEARTBEAT_COUNT,
+    MAX_SEQUENCE,
     Header,
     decode_header,
     decode_messages,
@@ -33,6 +34,9 @@ SETTLING_S = 2.0
 """A session that was there before us is heard within this time."""
 FORGET_AFTER_S = 60.0
 """A session unheard for this long, with nothing missing, is let go."""
+PLAUSIBLE_PER_S = 50_000_000
+"""Messages a publisher may have sent in each second that it was not heard, and one more: ten times
+what any sends. A number beyond is a fault or a forgery, and would make all that follows a gap."""
 MAX_FORGOTTEN = 4096
 """Sessions let go of which we remember how far we came, should they be heard again."""
 
@@ -57,9 +61,11 @@ class FeedOptions:
     """How each session is followed."""
 
     def __post_init__(self) -> None:
-        if not (self.start in ("live", "first") or (type(self.start) is int and self.start >= 1)):
+        if self.start not in ("live", "first") and not (
+            type(self.start) is int and 1 <= self.start <= MAX_SEQUENCE
+        ):
             raise ConfigurationError(
-                f"start is {self.start!r}, expected 'live', 'first' or a number from 1"
+                f"start is {self.start!r}, expected 'live', 'first' or a number from 1 to 2**64 - 1"
             )
 
 
@@ -134,11 +140,19 @@ class Feed:
         receiver = followed.receiver
         if not receiver.is_started:
             self._start(receiver, header, now)
+        elif header.sequence - receiver.next_number > PLAUSIBLE_PER_S * (
+            1.0 + now - receiver.last_heard_at
+        ):
+            self.ignored["implausible"] += 1
+            return []
         if messages:
             outputs = receiver.receive_data(header.sequence, messages, received_at_ns, now, path)
         else:
             outputs = receiver.receive_horizon(header.sequence, header.message_count, now, path)
-            if not followed.is_identified and header.sequence > 1 and self._options.probe:
+            is_unknown = (
+                not followed.is_identified and receiver.next_number == receiver.first_number
+            )
+            if is_unknown and header.sequence > 1 and self._options.probe:
                 receiver.probe(header.sequence - 1)
                 self._repairing[header.session] = followed
         self.touched[header.session] = followed

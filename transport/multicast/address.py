@@ -82,7 +82,7 @@ def parse_multicast(url: TransportURL) -> MulticastAddress:
         interface_index=index,
         ttl=url.whole("ttl", 1, 0, 255),
         source=None if source is None else _source(url, source, version),
-        servers=tuple(_server(url, text, version) for text in requests.split(",") if text),
+        servers=tuple(_server(url, text, version, index) for text in requests.split(",") if text),
         session=None if session is None else parse_session(session),
         payload=cast(Literal["event", "raw"], payload),
         packet_bytes=url.whole("packet", DEFAULT_PACKET_BYTES, 64, 65_507),
@@ -136,11 +136,14 @@ def _source(url: TransportURL, text: str, version: int) -> IPAddress:
     return address
 
 
-def _server(url: TransportURL, text: str, version: int) -> Address:
+def _server(url: TransportURL, text: str, version: int, interface_index: int) -> Address:
     address, port = parse_endpoint(text, "request server")
     if address.version != version or port == 0:
         raise ConfigurationError(
             f"request server {text!r} in {url.text!r}: expected IPv{version}, as the group is, "
             "and a port from 1 to 65535"
         )
-    return (str(address), port) if version == 4 else (str(address), port, 0, 0)
+    if version == 4:
+        return (str(address), port)
+    # A link-local address means something on one link only, and replies come with its number.
+    return (str(address), port, 0, interface_index if address.is_link_local else 0)

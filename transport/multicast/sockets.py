@@ -77,9 +77,7 @@ def open_server_port(address: MulticastAddress, listen: tuple[str, int] | None) 
         _choose_interface(sock, address)
     except OSError as fault:
         sock.close()
-        raise LocalError(
-            f"cannot listen for requests on {host}:{port}: {fault.strerror}"
-        ) from fault
+        raise _explained(fault, address, f"cannot listen for requests on {host}:{port}") from fault
     return SocketPort(sock)
 
 
@@ -196,8 +194,17 @@ def _check_route(address: MulticastAddress, path: int) -> None:
 
 def _explained(fault: OSError, address: MulticastAddress, what: str) -> LocalError:
     nowhere = (errno.ENETUNREACH, errno.ENETDOWN, errno.ENODEV, errno.EADDRNOTAVAIL)
-    if fault.errno in nowhere:
-        form = "IP" if address.family == socket.AF_INET else "NAME"
+    is_ipv6 = address.family == socket.AF_INET6
+    if fault.errno in nowhere and is_ipv6 and address.interface_index == _loopback_index():
+        routes = " and ".join(
+            f"ip -6 route add local {group} dev lo" for group, _ in address.groups
+        )
+        hint = (
+            "the loopback has no route for IPv6 multicast of its own; "
+            f"add it: {routes}, or name another interface: ?interface=NAME"
+        )
+    elif fault.errno in nowhere:
+        form = "NAME" if is_ipv6 else "IP"
         hint = (
             "no multicast route there; "
             f"name an interface of this machine that is up: ?interface={form}"

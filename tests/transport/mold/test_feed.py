@@ -11,6 +11,7 @@ from onehop.transport.mold.feed import (
     FORGET_AFTER_S,
     MAX_FORGOTTEN,
     MAX_ORIGINS,
+    PLAUSIBLE_PER_S,
     SETTLING_S,
     Outputs,
     Start,
@@ -71,6 +72,40 @@ class Ear:
             else:
                 lost = (output.first, output.count, output.reason)
                 self.lost.setdefault(session, []).append(lost)
+
+
+@pytest.mark.parametrize(
+    ("start", "is_good"), [(1, True), (2**64 - 1, True), (0, False), (2**64, False)]
+)
+def test_a_start_is_a_number_that_a_message_can_have(start: int, is_good: bool) -> None:
+    if is_good:
+        assert FeedOptions(start=start).start == start
+    else:
+        with pytest.raises(ConfigurationError, match="a number from 1 to"):
+            FeedOptions(start=start)
+
+
+def test_a_number_that_nobody_can_have_reached_is_not_believed() -> None:
+    ear = Ear()
+    ear.hear(A, 1)
+    ear.now = 1.0
+    ear.beat(A, 2**63)
+    ear.hear(A, 2 + 2 * PLAUSIBLE_PER_S + 1)
+    ear.hear(A, 2)
+    assert (ear.handed[A], ear.feed.ignored) == ([1, 2], {"implausible": 2})
+    assert ear.requests() == []
+    ear.beat(A, 3 + PLAUSIBLE_PER_S)
+    assert ear.feed.sessions[A].receiver.gaps.missing == PLAUSIBLE_PER_S
+
+
+def test_a_stream_whose_messages_came_is_not_asked_who_it_is() -> None:
+    ear = Ear()
+    ear.beat(A, 5)
+    assert ear.requests() == [(A, 4, 1, "origin")], "nothing has come: an old one tells"
+    data = encode_packet(A, 5, [b"what nobody can read"])
+    ear.feed.receive_datagram(data, 0.0, origin="origin")
+    ear.beat(A, 6)
+    assert ear.requests() == []
 
 
 # -- sessions ------------------------------------------------------------------------------------
