@@ -35,6 +35,7 @@ class LossyPort:
         self._loss = loss
         self._random = random
         self.lost_on_purpose = 0
+        self.refused = 0
         self.tells_once = port.tells_once
         self.fileno = port.fileno
         self.wake = port.wake

@@ -405,6 +405,9 @@ class Intake:
         lost_on_purpose = sum(port.lost_on_purpose for port in self.ports)
         if lost_on_purpose:
             ledger.ignored["lost_on_purpose"] = lost_on_purpose
+        refused = sum(port.refused for port in self.ports)
+        if refused:
+            ledger.ignored["refused_handshakes"] = refused
         if self._queue.spill_errors:
             ledger.ignored["spill_refused"] = self._queue.spill_errors
         for reason, count in self._feed.ignored.items():

@@ -77,7 +77,7 @@ class Faults:
 class MemoryPort:
     """A port on a `MemoryNetwork`, which counts what it loses itself."""
 
-    lost_on_purpose = 0
+    lost_on_purpose = refused = 0
     tells_once = has_more = False
 
     def __init__(self, network: "MemoryNetwork", address: Address) -> None:

@@ -153,6 +153,7 @@ def open_subscriber(
     for name, bound in (("queue_events", queue_events), ("queue_bytes", queue_bytes)):
         if bound < 1:
             raise ConfigurationError(f"{name} is {bound}, expected 1 or more")
+    block_timeout_s = float(block_timeout_s)  # a whole number would travel as one
     queue = QueueOptions(on_overflow, queue_events, queue_bytes, spill_path, spill_bytes)
     lag = LagOptions(max_age_s, max_lag, on_lag)
     receiver = ReceiverOptions(ordered=ordered, deadline_s=deadline_s, attempts=attempts)

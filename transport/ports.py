@@ -32,6 +32,10 @@ class Port(Protocol):
         """Datagrams too long to be ours, dropped."""
 
     @property
+    def refused(self) -> int:
+        """Connections that came to nothing, where there are connections."""
+
+    @property
     def lost_on_purpose(self) -> int:
         """Datagrams thrown away as told, by a fault that somebody asked for."""
 
@@ -72,7 +76,7 @@ class Port(Protocol):
 class SocketPort:
     """A kernel UDP socket as a port. Owns the socket."""
 
-    lost_on_purpose = 0
+    lost_on_purpose = refused = 0
     tells_once = has_more = False
 
     def __init__(self, sock: socket.socket, size: int = 2048) -> None:

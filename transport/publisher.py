@@ -21,6 +21,7 @@ from typing import Any, Self
 from .datagrams import Address
 from .envelope import EventEncoder
 from .errors import Closed, LocalError
+from .forks import stays_with_parent
 from .mold.requests import RequesterCounts
 
 IDLE_S = 0.004
@@ -54,7 +55,7 @@ class PublisherSnapshot:
     subscribers: int | None = None
     """Those that listen, where the transport can know."""
     refused: Mapping[str, int] = field(default_factory=dict)
-    """Peers that were not let in: their key and address, and how often they tried."""
+    """Peers that were not let in, and how often: by key and address where they showed one."""
     disconnected: int = 0
     """Subscribers with `on_overflow="block"` that were waited for long enough."""
 
@@ -78,6 +79,7 @@ class Publisher(ABC):
         self._wake_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._ends_at: float | None = None
         self._service = threading.Thread(target=self._serve, name="onehop-publisher", daemon=True)
+        stays_with_parent(self)
 
     # -- publishing ------------------------------------------------------------------------------
 
@@ -192,6 +194,11 @@ class Publisher(ABC):
         self._service.join()
         self._free()
         os.close(self._wake_fd)
+
+    def leave_to_parent(self) -> None:
+        """In a forked child: it is closed, and nobody hears of it."""
+        self._lock = threading.Lock()  # a thread that is not here may have it
+        self._is_closed = True
 
     def __enter__(self) -> Self:
         return self

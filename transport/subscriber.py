@@ -20,6 +20,7 @@ from typing import Self
 
 from .errors import Closed, Disconnected, Lagging, LocalError
 from .event import Event, Loss, LossReason
+from .forks import stays_with_parent
 from .handover import HandoverQueue
 from .intake import Intake, PathSnapshot
 from .lag import LagWatch
@@ -79,6 +80,7 @@ class Subscriber:
             target=self._take_care, name="onehop-caretaker", daemon=True
         )
         self._caretaker.start()
+        stays_with_parent(self)
 
     # -- what the application reads ------------------------------------------------------------
 
@@ -182,6 +184,11 @@ class Subscriber:
             self._intake.close()
         self._wake()
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: it is closed, and nobody hears of it."""
+        self._lock = threading.Lock()  # a thread that is not here may have it
+        self._is_closed = True
+
     def __enter__(self) -> Self:
         return self
 
@@ -266,6 +273,8 @@ class Subscriber:
     def _wait_and_pump(self, give_up_at: float | None) -> Event | None:
         """Waits for the network and reads it once; returns an event that came the short way."""
         received = None
+        if self._waiting is not None:
+            raise LocalError("another thread waits for this subscriber already")
         try:
             with self._shield, self._lock:
                 self._intake.before_wait()

@@ -37,7 +37,7 @@ class FakePort:
         self.address: Address = ("127.0.0.1", 5)
         self.kernel_drops = 3
         self.truncated = 4
-        self.lost_on_purpose = 0
+        self.lost_on_purpose = self.refused = 0
         self.tells_once = self.has_more = False
         self.is_closed = False
         self.is_woken = False

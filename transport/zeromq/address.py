@@ -30,6 +30,11 @@ class Endpoint:
     port: int
 
     @property
+    def files(self) -> list[Path]:
+        """What is left on disk by binding to it."""
+        return [] if self.host else [Path(self.text.removeprefix("ipc://"))]
+
+    @property
     def is_loopback(self) -> bool:
         """True when nothing that goes there leaves this machine."""
         if not self.host or self.host == "localhost":

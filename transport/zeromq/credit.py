@@ -1,14 +1,16 @@
 """Back-pressure: what a subscriber with `on_overflow="block"` says, and whom a publisher waits for.
 
-    credit      0xFF MessagePack [1, name, window, timeout_s, [[session, taken], …]]
-                subscriber to publisher over the side channel: of each stream it follows, how far
-                its application is; once when it is attached, and again as it goes on
+    credit      0xFF MessagePack [1, name, window, timeout_s, wanted, [[session, taken], …]]
+                subscriber to publisher over the side channel: what it is subscribed to, and of
+                each stream it follows how far its application is; once when it is attached, and
+                again as it goes on
     farewell    0xFF "farewell"
                 publisher to subscriber: it was waited for long enough, nobody waits any more
 
 What was sent of these streams and not yet taken is outstanding; while it fills the window of a
-subscriber, `publish` waits for it. A new stream counts from the first credit that names it; what
-comes before that is held back by the subscriber itself, and by the ring.
+subscriber, `publish` waits for it. A stream that begins later counts from its first message if
+the subscriber wants it: one that is held back reads nothing, and could not name it. Nobody is
+waited for who is not subscribed.
 """
 
 import math
@@ -23,10 +25,13 @@ from ..mold.wire import MAX_SEQUENCE, SESSION_BYTES
 from .wire import CONTROL, NAME_BYTES, VERSION
 
 FAREWELL = CONTROL + b"farewell"
-SESSIONS_PER_CREDIT = 128
+SESSIONS_PER_CREDIT = 64
 """More go into further messages: each is short enough to be taken."""
 MAX_WINDOW = 1 << 40
 MAX_TIMEOUT_S = 3600.0
+MAX_WANTED_BYTES = 2048
+"""Of the prefixes in a credit; where they are longer none is named, and streams that begin later
+count from the first credit that names them."""
 MAX_BLOCKERS = 256
 """Subscribers that can make a publisher wait; more are not waited for, and counted."""
 
@@ -42,16 +47,19 @@ class Credit:
     """How long it may be waited for."""
     taken: Mapping[bytes, int]
     """For each session the number of messages, from its first on, that are behind it."""
+    wanted: tuple[bytes, ...] = ()
+    """Prefixes of streams it is subscribed to."""
 
 
 def encode_credits(credit: Credit) -> list[bytes]:
     """The messages that say so."""
     taken = list(credit.taken.items())
+    wanted = credit.wanted if sum(map(len, credit.wanted)) <= MAX_WANTED_BYTES else ()
     return [
         CONTROL
         + bytes(
             msgpack.packb(
-                (VERSION, credit.name, credit.window, credit.timeout_s,
+                (VERSION, credit.name, credit.window, credit.timeout_s, wanted,
                  taken[at : at + SESSIONS_PER_CREDIT])
             )
         )
@@ -65,22 +73,24 @@ def decode_credit(data: bytes) -> Credit:
         fields = msgpack.unpackb(data, max_array_len=SESSIONS_PER_CREDIT, max_map_len=0)
     except (ValueError, msgpack.UnpackException) as fault:
         raise Malformed("bad_credit", f"no MessagePack: {fault}") from None
-    if not isinstance(fields, list) or len(fields) != 5 or fields[0] != VERSION:
-        raise Malformed("bad_credit", f"expected 5 fields, the first {VERSION}")
-    _, name, window, timeout_s, taken = fields
+    if not isinstance(fields, list) or len(fields) != 6 or fields[0] != VERSION:
+        raise Malformed("bad_credit", f"expected 6 fields, the first {VERSION}")
+    _, name, window, timeout_s, wanted, taken = fields
     if not (
         isinstance(name, bytes)
         and len(name) == NAME_BYTES
         and type(window) is int
         and 1 <= window <= MAX_WINDOW
-        and isinstance(timeout_s, float)
+        and type(timeout_s) in (float, int)
         and math.isfinite(timeout_s)
         and 0 <= timeout_s <= MAX_TIMEOUT_S
+        and isinstance(wanted, list)
+        and all(isinstance(prefix, bytes) for prefix in wanted)
         and isinstance(taken, list)
         and all(_is_entry(entry) for entry in taken)
     ):
         raise Malformed("bad_credit", "a field is not what it should be")
-    return Credit(name, window, timeout_s, dict(taken))
+    return Credit(name, window, float(timeout_s), dict(taken), tuple(wanted))
 
 
 def _is_entry(entry: object) -> bool:
@@ -102,13 +112,16 @@ class Blocker:
     requester: Address
     window: int
     timeout_s: float
+    wanted: tuple[bytes, ...] = ()
     taken: dict[bytes, int] = field(default_factory=dict)
     outstanding: int = 0
+    is_subscribed: bool = False
+    """Credits may be faster than the subscription they belong to, or come from anybody."""
 
     @property
     def is_full(self) -> bool:
         """True while it is to be waited for."""
-        return self.outstanding >= self.window
+        return self.is_subscribed and self.outstanding >= self.window
 
 
 class Blockers:
@@ -124,25 +137,52 @@ class Blockers:
     def __bool__(self) -> bool:
         return bool(self._blockers)
 
-    def receive(self, credit: Credit, requester: Address, sent: Mapping[bytes, int]) -> None:
+    def receive(
+        self,
+        credit: Credit,
+        requester: Address,
+        sent: Mapping[bytes, int],
+        *,
+        is_subscribed: bool = True,
+    ) -> None:
         """Takes a credit; `sent` is how many messages each session has."""
         if credit.name in self._given_up:
             return
         blocker = self._blockers.get(credit.name)
         if blocker is None:
-            if len(self._blockers) >= MAX_BLOCKERS:
+            if len(self._blockers) >= MAX_BLOCKERS and not self._forget_stranger():
                 self.refused += 1
                 return
             blocker = Blocker(credit.name, requester, credit.window, credit.timeout_s)
             self._blockers[credit.name] = blocker
         blocker.requester = requester
         blocker.window, blocker.timeout_s = credit.window, credit.timeout_s
+        blocker.wanted = credit.wanted
+        blocker.is_subscribed = is_subscribed
         for session, taken in credit.taken.items():
             if session in sent:
                 blocker.taken[session] = max(taken, blocker.taken.get(session, 0))
         blocker.outstanding = sum(
             max(0, sent[session] - taken) for session, taken in blocker.taken.items()
         )
+
+    def _forget_stranger(self) -> bool:
+        for blocker in self._blockers.values():
+            if not blocker.is_subscribed:
+                del self._blockers[blocker.name]
+                return True
+        return False
+
+    def subscribed(self, name: bytes) -> None:
+        """A subscriber is there: from now on it is waited for."""
+        if name in self._blockers:
+            self._blockers[name].is_subscribed = True
+
+    def opened(self, session: bytes, prefix: bytes) -> None:
+        """A stream begins: those who want it have taken none of it."""
+        for blocker in self._blockers.values():
+            if blocker.wanted and prefix.startswith(blocker.wanted):
+                blocker.taken.setdefault(session, 0)
 
     def sent(self, session: bytes) -> None:
         """Notes that a message of a session was numbered."""

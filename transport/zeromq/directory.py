@@ -78,7 +78,8 @@ class Directory:
         """Those let go since the owner looked."""
         self.is_puzzled = False
         """Something came from somebody who is not attached; the owner sets it back."""
-        self._wanted = tuple(wanted)
+        self.wanted = tuple(wanted)
+        """Prefixes of the streams that are taken."""
         self._opened_at = opened_at
         self._clock = clock
         self._publishers: dict[bytes, KnownPublisher] = {}
@@ -176,7 +177,7 @@ class Directory:
         for stream, index, next_number in announcement.streams:
             session = session_of(announcement.epoch, index)
             if session not in publisher.sessions and not (
-                prefix_of(stream).startswith(self._wanted)
+                prefix_of(stream).startswith(self.wanted)
                 and self._add(publisher, session, stream, now, is_new)
             ):
                 continue

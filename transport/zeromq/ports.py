@@ -10,6 +10,7 @@ is True whenever a socket has not been read until it had nothing left.
 import select
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 import zmq
 
@@ -21,9 +22,11 @@ from .address import ZeroMQAddress
 from .credit import FAREWELL, Credit, encode_credits
 from .directory import Directory, KnownPublisher
 from .doorkeeper import Doorkeeper
+from .handshakes import Handshakes
 from .inlet import Inlet
 from .keys import Security
 from .sockets import (
+    UNBOUNDED,
     Socket,
     bind,
     clock_name,
@@ -34,9 +37,6 @@ from .sockets import (
     secure_server,
 )
 from .wire import EPOCH_BYTES, NAME_BYTES, random_name, subscriptions
-
-UNBOUNDED = 0
-"""Subscriptions are as many as the user asked for, and none may be dropped."""
 
 
 def take(sock: Socket) -> list[bytes]:
@@ -57,7 +57,7 @@ def take(sock: Socket) -> list[bytes]:
 class RequestPort:
     """Where requests go out and replies come in."""
 
-    kernel_drops = truncated = lost_on_purpose = 0
+    kernel_drops = truncated = lost_on_purpose = refused = 0
     tells_once = True
 
     def __init__(
@@ -109,7 +109,9 @@ class RequestPort:
                 (message, origin)
                 for origin, numbers in by_origin.items()
                 if origin in self._sides
-                for message in encode_credits(Credit(name, self.window, self._timeout_s, numbers))
+                for message in encode_credits(
+                    Credit(name, self.window, self._timeout_s, numbers, self._directory.wanted)
+                )
             ]
         )
 
@@ -208,18 +210,20 @@ class DataPort:
         security = address.security("subscriber")
         self._doorkeeper: Doorkeeper | None = None
         self._timeout_ms = -1
+        self._handshakes = Handshakes()
         self._context = new_context()
         self._epoll = select.epoll()
         self._inlets: list[Inlet] = []
+        self._bound: list[Path] = []
         try:
             if security is not None and address.bind == "subscriber":
                 self._doorkeeper = Doorkeeper(
                     self._context, security.allowed, self.directory.ignored
                 )
             for endpoint in address.endpoints:
-                sock = new_socket(
-                    self._context, zmq.SUB, send_hwm=UNBOUNDED, receive_hwm=address.hwm
-                )
+                # Subscriptions are as many as the user asked for, and none may be dropped.
+                sock = new_socket(self._context, zmq.SUB, send_hwm=UNBOUNDED)
+                self._handshakes.watch(sock)
                 is_shared = address.bind == "subscriber"
                 self._inlets.append(
                     Inlet(
@@ -229,6 +233,7 @@ class DataPort:
                 if is_shared:
                     secure_server(sock, security)
                     bind(sock, endpoint)
+                    self._bound += endpoint.files
                 else:
                     if security is not None:
                         secure_client(sock, security, security.server_key)
@@ -246,6 +251,12 @@ class DataPort:
     def address(self) -> Address:
         """Nobody sends here."""
         return ("", 0)
+
+    @property
+    def refused(self) -> int:
+        """Handshakes that failed: of ours with a publisher, or of one with us."""
+        self._handshakes.look()
+        return self._handshakes.failed.total()
 
     def fileno(self) -> int:
         """Readable when something has happened."""
@@ -346,5 +357,9 @@ class DataPort:
         if self._doorkeeper is not None:
             self._doorkeeper.close()
             self._doorkeeper = None
+        self._handshakes.close()
+        for path in self._bound:  # before somebody else can have bound to it
+            path.unlink(missing_ok=True)
+        self._bound.clear()
         self._context.destroy(linger=0)
         self._epoll.close()

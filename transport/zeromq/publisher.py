@@ -16,6 +16,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import zmq
@@ -28,6 +29,7 @@ from ..pieces import split
 from ..publisher import IDLE_S, Publisher, PublisherSnapshot
 from .address import Endpoint, ZeroMQAddress
 from .doorkeeper import Doorkeeper
+from .handshakes import Handshakes
 from .keys import Security
 from .sockets import (
     bind,
@@ -48,7 +50,7 @@ LOOK_AGAIN_S = IDLE_S
 LONGEST_SLEEP_S = 1.0
 DRAIN_POLL_S = 0.001
 """How often `drain` looks whether a subscriber has gone on."""
-QUICK_S = 0.00002
+QUICK_S = 0.00005
 """Events closer than this follow each other without a pause."""
 FLOOD = 16
 """So many without a pause are a flood; fewer are sent one by one."""
@@ -79,13 +81,17 @@ class ZeroMQPublisher(Publisher):
         self._in_a_row = 0
         self._is_holding = False  # the service thread is to send what is packed
         self._has_sent = False  # since the service thread looked
-        self._looked_at = 0.0
         self._context = new_context()
         self._doorkeeper: Doorkeeper | None = None
+        self._handshakes = Handshakes()
+        self._bound: list[Path] = []
         try:
             self._out = new_socket(self._context, zmq.XPUB, send_hwm=address.hwm)
             self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back is to be seen too
             self._side = new_socket(self._context, zmq.ROUTER)
+            self._side.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back has the same name
+            for sock in (self._out, self._side):
+                self._handshakes.watch(sock)
             self._open(address)
         except BaseException:
             self._free()
@@ -100,6 +106,7 @@ class ZeroMQPublisher(Publisher):
         for endpoint in address.endpoints:
             if is_binding:
                 bound = bind(self._out, endpoint)
+                self._bound += endpoint.files
                 self.url = self.url.replace(
                     endpoint.text.removeprefix("tcp://"), bound.removeprefix("tcp://"), 1
                 )
@@ -107,6 +114,7 @@ class ZeroMQPublisher(Publisher):
                 connect(self._out, endpoint.text)
         side = address.side(self._streams.epoch.decode())
         where = bind(self._side, side)
+        self._bound += side.files
         self._side_address: Address = (side.host or where, 0)
         if side.host:
             port = int(where.rpartition(":")[2])
@@ -137,6 +145,9 @@ class ZeroMQPublisher(Publisher):
         """What has been done up to now."""
         with self._lock:
             streams, counts = self._streams, self._streams.desk.counts
+            refused = self._handshakes.failed.copy()
+            if self._doorkeeper is not None:
+                refused.update(dict(self._doorkeeper.refused))  # copied at once
             return PublisherSnapshot(
                 source=self.source,
                 epoch=self.epoch,
@@ -153,7 +164,7 @@ class ZeroMQPublisher(Publisher):
                 ring_bytes=streams.space.size_bytes,
                 subscribers=len(streams.subscribers),
                 disconnected=streams.blockers.disconnected,
-                refused={} if self._doorkeeper is None else dict(self._doorkeeper.refused),
+                refused=dict(refused),
             )
 
     @property
@@ -274,6 +285,10 @@ class ZeroMQPublisher(Publisher):
     def _free(self) -> None:
         if self._doorkeeper is not None:
             self._doorkeeper.close()
+        self._handshakes.close()
+        for path in self._bound:  # before somebody else can have bound to it
+            path.unlink(missing_ok=True)
+        self._bound.clear()
         self._context.destroy(linger=int(self._linger_s * 1e3))
 
     def _send(self, messages: Sequence[bytes]) -> None:
@@ -287,11 +302,7 @@ class ZeroMQPublisher(Publisher):
         with self._lock:
             self._has_sent = False
             now = time.monotonic()
-            is_flood = self._is_holding and now - self._packed_at < REST_S
-            if is_flood and now - self._looked_at < LOOK_AGAIN_S:
-                return  # woken to be there when it ends
-            self._looked_at = now
-            self._is_holding = False
+            self._is_holding = self._is_holding and now - self._packed_at < REST_S
             streams = self._streams
             for data in self._take(self._out):
                 streams.receive_subscription(data[0] if len(data) == 1 else b"", now)
@@ -302,7 +313,11 @@ class ZeroMQPublisher(Publisher):
                     streams.receive_request(frames[1], (frames[0].hex(), 0), now)
             self._room.notify_all()
             streams.handle_timeout(now)
-            self._send_full() if self._batches else self._send_all(now)
+            self._handshakes.look()
+            if self._batches or self._is_holding:  # it is being packed; the rest when it ends
+                self._send_full()
+            else:
+                self._send_all(now)
             for reply, requester in streams.replies(now):
                 self._reply(bytes.fromhex(requester[0]), reply)
 

@@ -43,16 +43,23 @@ def new_context() -> zmq.Context[Socket]:
     return zmq.Context(io_threads=1)
 
 
-def new_socket(
-    context: zmq.Context[Socket], kind: int, *, send_hwm: int = 1000, receive_hwm: int = 1000
-) -> Socket:
-    """A socket with bounds on everything that comes from the network."""
+UNBOUNDED = 0
+DEFAULT_HWM = 1000
+
+
+def new_socket(context: zmq.Context[Socket], kind: int, *, send_hwm: int = DEFAULT_HWM) -> Socket:
+    """A socket with bounds on what comes from the network.
+
+    How many messages ZeroMQ itself keeps for us is bounded only at sockets for requests. Elsewhere
+    the bound is our own queue, whose policy says what gives way: a socket that ZeroMQ has stopped
+    reading fails an assertion, and takes the process along, when its connection breaks meanwhile.
+    """
     sock = context.socket(kind)
     is_upstream = kind in (zmq.XPUB, zmq.ROUTER)
     sock.setsockopt(zmq.MAXMSGSIZE, MAX_UPSTREAM_BYTES if is_upstream else MAX_MESSAGE_BYTES)
     sock.setsockopt(zmq.LINGER, 0)
     sock.setsockopt(zmq.SNDHWM, send_hwm)
-    sock.setsockopt(zmq.RCVHWM, receive_hwm)
+    sock.setsockopt(zmq.RCVHWM, DEFAULT_HWM if kind == zmq.ROUTER else UNBOUNDED)
     sock.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     sock.setsockopt(zmq.HEARTBEAT_TTL, HEARTBEAT_TIMEOUT_MS)

@@ -189,6 +189,8 @@ class Streams:
         )
         stream = self._streams[name] = Stream(name, index, session)
         self._by_index.append(stream)
+        if self.blockers:
+            self.blockers.opened(session.session, stream.prefix)
         return stream
 
     # -- who waits for whom ----------------------------------------------------------------------
@@ -230,6 +232,7 @@ class Streams:
             self.blockers.forget(name)
         elif len(self.subscribers) < MAX_SUBSCRIBERS:
             self.subscribers.add(name)
+            self.blockers.subscribed(name)
         else:
             self.ignored["too_many_subscribers"] += 1
 
@@ -247,7 +250,8 @@ class Streams:
             self.ignored["malformed"] += 1
             return
         sent = {s.session.session: s.session.next_number - 1 for s in self._by_index}
-        self.blockers.receive(credit, requester, sent)
+        is_subscribed = credit.name in self.subscribers
+        self.blockers.receive(credit, requester, sent, is_subscribed=is_subscribed)
 
     def replies(self, now: float) -> list[tuple[bytes, Address]]:
         """What goes to single requesters; packets within the budgets."""

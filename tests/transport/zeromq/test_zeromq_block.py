@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from loopback import until
 
 from onehop.transport import (
     ConfigurationError,
@@ -41,10 +42,7 @@ def pair(**options: Any) -> Iterator[tuple[Publisher, Subscriber]]:
 
 
 def wait_for_credit(publisher: Publisher) -> None:
-    give_up_at = time.monotonic() + WAIT_S
-    while not publisher._streams.blockers:  # type: ignore[attr-defined]
-        assert time.monotonic() < give_up_at
-        time.sleep(0.001)
+    until(lambda: bool(publisher._streams.blockers), WAIT_S)  # type: ignore[attr-defined]
 
 
 def publish_all(publisher: Publisher, count: int) -> threading.Thread:
@@ -110,14 +108,13 @@ def test_one_that_does_not_go_on_is_disconnected_and_all_is_accounted_for() -> N
         for number in range(3000):
             publisher.publish("q.x", number)
         took_s = time.monotonic() - started
-        while subscriber.ledger.expected < 3001:
-            time.sleep(0.001)
+        until(lambda: subscriber.ledger.expected == 3001, WAIT_S)
         found: list[Any] = []
         with pytest.raises(Disconnected, match="waited block_timeout_s"):
             found.extend(event.value for event in subscriber)
         ledger, stats = subscriber.ledger, publisher.stats
 
-    assert 0.3 <= took_s < 2.0
+    assert 0.3 <= took_s < 10
     assert stats.disconnected == 1
     assert found == list(range(len(found)))
     assert 100 <= len(found) < 3000

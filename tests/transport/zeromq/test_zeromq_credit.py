@@ -30,7 +30,7 @@ def credit(window: int = 10, name: bytes = NAME, **taken: int) -> Credit:
 @pytest.mark.parametrize("count", [0, 1, SESSIONS_PER_CREDIT, SESSIONS_PER_CREDIT + 1, 1000])
 def test_credits_are_read_as_they_were_written_and_short_enough_to_be_taken(count: int) -> None:
     taken = {b"%010d" % number: 2**64 - 1 - number for number in range(count)}
-    messages = encode_credits(Credit(NAME, 5, 0.5, taken))
+    messages = encode_credits(Credit(NAME, 5, 0.5, taken, (b"x" * 2048,)))
     read = [decode_credit(message[1:]) for message in messages]
 
     assert all(
@@ -43,13 +43,13 @@ def test_credits_are_read_as_they_were_written_and_short_enough_to_be_taken(coun
 @pytest.mark.parametrize(
     ("place", "value"),
     [
-        (0, 2), (1, b"short"), (1, NAME.decode()), (2, 0), (2, 2**41), (2, 1.0), (3, 1),
-        (3, -1.0), (3, float("nan")), (3, 3601.0), (4, None), (4, [[A]]), (4, [[b"x", 1]]),
-        (4, [[A, -1]]), (4, [[A, True]]), (4, [A]),
+        (0, 2), (1, b"short"), (1, NAME.decode()), (2, 0), (2, 2**41), (2, 1.0), (3, True),
+        (3, -1.0), (3, float("nan")), (3, 3601.0), (4, None), (4, ["text"]), (5, None),
+        (5, [[A]]), (5, [[b"x", 1]]), (5, [[A, -1]]), (5, [[A, True]]), (5, [A]),
     ],
 )  # fmt: skip
 def test_a_credit_with_a_wrong_field_is_malformed(place: int, value: object) -> None:
-    fields: list[object] = [1, NAME, 5, 0.5, [[A, 1]]]
+    fields: list[object] = [1, NAME, 5, 0.5, [b"q\0"], [[A, 1]]]
     decode_credit(msgpack.packb(fields))
     fields[place] = value
     with pytest.raises(Malformed):
@@ -115,3 +115,34 @@ def test_credit_for_sessions_nobody_has_is_nothing() -> None:
     blockers.sent(A)
 
     assert blockers.full() == []
+
+
+def test_a_stream_that_begins_later_counts_from_its_first_message() -> None:
+    blockers = Blockers()
+    wants = Credit(NAME, 2, 1.0, {A: 0}, (b"q",))
+    blockers.receive(wants, ME, {A: 0})
+    blockers.opened(B, b"quotes\0")
+    blockers.opened(b"other00000", b"other\0")
+    for session in (B, B, b"other00000", b"other00000"):
+        blockers.sent(session)
+
+    assert blockers.to_wait_for(b"other00000") == []
+    assert [blocker.name for blocker in blockers.to_wait_for(B)] == [NAME]
+
+
+def test_nobody_is_waited_for_who_is_not_subscribed() -> None:
+    blockers = Blockers()
+    blockers.receive(credit(1, a=0), ME, {A: 5}, is_subscribed=False)
+    assert blockers.full() == blockers.to_wait_for(A) == []
+    blockers.subscribed(NAME)  # its credit was the faster one
+    assert len(blockers.full()) == len(blockers.to_wait_for(A)) == 1
+
+
+def test_strangers_take_no_place_from_subscribers() -> None:
+    blockers = Blockers()
+    for number in range(MAX_BLOCKERS + 10):
+        blockers.receive(credit(1, b"%016d" % number, a=0), ME, {A: 1}, is_subscribed=False)
+    blockers.receive(credit(1, a=0), ME, {A: 1})
+
+    assert [blocker.name for blocker in blockers.full()] == [NAME]
+    assert blockers.refused == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback import until
 
 from onehop.transport import (
     ConfigurationError,
@@ -118,7 +119,7 @@ def test_an_idle_publisher_sleeps() -> None:
         cpu_s, started = time.process_time(), time.monotonic()
         while time.monotonic() < started + 1.0:
             time.sleep(0.25)
-        assert time.process_time() - cpu_s < 0.015
+        assert time.process_time() - cpu_s < 0.2
 
 
 def test_a_unix_socket_that_somebody_has_is_not_taken_away(tmp_path: Path) -> None:
@@ -188,8 +189,7 @@ def test_one_that_joins_in_a_flood_misses_nothing_after_ready(
                     assert event is not None
                     assert event.sequence == number
                     assert all(stream.first <= number for stream in first)
-                while publisher._count_subscribers():
-                    time.sleep(0.001)
+                until(lambda: not publisher._count_subscribers(), WAIT_S)
         finally:
             is_over.set()
             thread.join()
