@@ -2,10 +2,14 @@
 
     whole event   [1, topic, value, key, source, occurred_at_ns, sent_at_ns, headers]
     one piece     [1, place, pieces, bytes]      of an event too large for a packet
+    delivery      [1, stream, sequence, attempt, bytes]
+                  a whole event for one subscriber alone, under a number of its own: the stream and
+                  the number it was published with, and how often it has been handed out
 
 The first element is the format version. `key` and `headers` may be nil. Source travels in every
 event (a late joiner knows it from the first one it sees); epoch, stream and sequence number
-stand in the transport's own framing. Pieces are consecutive messages, see pieces.py.
+stand in the transport's own framing. Pieces are consecutive messages, see pieces.py. What a
+delivery says of itself becomes headers of the event.
 
 `msgpack` is used as it is the reference implementation and compiled; nothing here is specific
 to it.
@@ -32,10 +36,20 @@ MAX_NESTING = 32
 """Lists and maps inside one another; deeper values are attacks or accidents."""
 MAX_EVENT_BYTES = 1024 * 1024
 """An encoded event, envelope included."""
+MAX_DELIVERY_BYTES = MAX_EVENT_BYTES + 512
+"""A delivery of the largest event."""
 MAX_PIECES = 0xFFFF
 """Pieces of one event: the largest event in the smallest packets has fewer."""
 
+STREAM_HEADER = "onehop-stream"
+SEQUENCE_HEADER = "onehop-sequence"
+ATTEMPT_HEADER = "onehop-attempt"
+"""What a delivery says of itself."""
+
 _WHOLE_LENGTH = 8
+_WHOLE_MARK = b"\x98"
+"""How an array of eight begins; an event inside a delivery is nothing else."""
+_DELIVERY_LENGTH = 5
 _PIECE_LENGTH = 4
 _PROVEN_BYTES = 2048
 """Longer messages are looked through before anything is built: lists inside one another that
@@ -117,6 +131,13 @@ def encode_piece(index: int, pieces: int, data: bytes) -> bytes:
     return packed
 
 
+def encode_delivery(stream: str, sequence: int, attempt: int, data: bytes) -> bytes:
+    """The bytes of an encoded event for one subscriber alone."""
+    fields = (FORMAT_VERSION, stream, sequence, attempt, data)
+    packed: bytes = msgpack.packb(fields, use_bin_type=True)
+    return packed
+
+
 PIECE_OVERHEAD_BYTES = len(encode_piece(0xFFFF, 0xFFFF, b"\0" * 0x10000)) - 0x10000
 """What `encode_piece` adds at most."""
 
@@ -124,7 +145,7 @@ PIECE_OVERHEAD_BYTES = len(encode_piece(0xFFFF, 0xFFFF, b"\0" * 0x10000)) - 0x10
 def decode(data: bytes) -> Whole | Piece:
     """Reads one message; raises `Malformed` on anything that is not exactly an event or piece."""
     size = len(data)
-    if size > MAX_EVENT_BYTES:
+    if size > MAX_DELIVERY_BYTES:
         raise Malformed("too_large", f"message of {size} bytes, at most {MAX_EVENT_BYTES}")
     try:
         if size > _PROVEN_BYTES:
@@ -137,12 +158,17 @@ def decode(data: bytes) -> Whole | Piece:
     if type(fields[0]) is not int or fields[0] != FORMAT_VERSION:
         seen = fields[0] if type(fields[0]) is int else f"of type {type(fields[0]).__name__}"
         raise Malformed("unknown_version", f"version {seen}, known is {FORMAT_VERSION}")
+    if len(fields) == _DELIVERY_LENGTH:
+        return _delivery(fields)
+    if size > MAX_EVENT_BYTES:
+        raise Malformed("too_large", f"message of {size} bytes, at most {MAX_EVENT_BYTES}")
     if len(fields) == _WHOLE_LENGTH:
         return _whole(fields)
     if len(fields) == _PIECE_LENGTH:
         return _piece(fields)
     raise Malformed(
-        "wrong_length", f"{len(fields)} fields, expected {_WHOLE_LENGTH} or {_PIECE_LENGTH}"
+        "wrong_length",
+        f"{len(fields)} fields, expected {_WHOLE_LENGTH}, {_DELIVERY_LENGTH} or {_PIECE_LENGTH}",
     )
 
 
@@ -176,6 +202,29 @@ def _whole(fields: list[Any]) -> Whole:
     except LimitError as fault:
         raise Malformed("bad_headers", str(fault)) from None
     return Whole(topic, value, key, source, occurred_at_ns, sent_at_ns, headers)
+
+
+def _delivery(fields: list[Any]) -> Whole:
+    _, stream, sequence, attempt, data = fields
+    if (
+        type(stream) is not str
+        or type(sequence) is not int
+        or type(attempt) is not int
+        or type(data) is not bytes
+        or _size(stream) > MAX_TOPIC_BYTES
+        or len(data) > MAX_EVENT_BYTES
+        or data[:1] != _WHOLE_MARK
+    ):
+        raise Malformed("bad_delivery", "a delivery is a stream, two numbers and a whole event")
+    whole = decode(data)
+    assert isinstance(whole, Whole)
+    headers = {
+        **whole.headers,
+        STREAM_HEADER: stream,
+        SEQUENCE_HEADER: str(sequence),
+        ATTEMPT_HEADER: str(attempt),
+    }
+    return whole._replace(headers=headers)
 
 
 def _piece(fields: list[Any]) -> Piece:

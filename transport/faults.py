@@ -36,6 +36,7 @@ class LossyPort:
         self._random = random
         self.lost_on_purpose = 0
         self.refused = 0
+        self.trouble = None
         self.tells_once = port.tells_once
         self.fileno = port.fileno
         self.wake = port.wake

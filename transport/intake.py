@@ -15,13 +15,13 @@ later. The lane reads the socket itself while nothing is missing.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Literal, cast
 
 from .datagrams import Address, Received
-from .envelope import Piece, Whole, decode
+from .envelope import SEQUENCE_HEADER, STREAM_HEADER, Piece, Whole, decode
 from .errors import Malformed
 from .event import Event, Loss, LossReason
 from .gate import Backpressure, Gate
@@ -37,6 +37,8 @@ from .registry import Identity, Registry
 
 Payload = Literal["event", "raw"]
 
+HISTORY = "history.last"
+"""The session with the last values of before our beginning."""
 BATCHES_PER_PUMP = 4
 """What one pump reads of a port before the application gets its turn."""
 
@@ -172,6 +174,8 @@ class Intake:
                     break
                 batch = port.receive()
         self._pump_repairs(now, is_drained)
+        if self._requests.trouble is not None and not self._queue.disconnected:
+            self._queue.disconnect(self._requests.trouble)
         if self._gate is not None:
             self._grant(self._gate)
         if self._watch is not None:
@@ -276,6 +280,8 @@ class Intake:
         if self._origin is None or len(self._queue) or self._gate or self._queue.disconnected:
             return
         stream = self._stream(followed)
+        if stream.name == HISTORY:  # each event is looked at
+            return
         self._in_lane = followed
         session = followed.receiver.session
         self.lane.open(session, self._origin, stream.source, stream.epoch, stream.name)
@@ -505,7 +511,9 @@ class Intake:
         if not followed.is_identified:
             followed.is_identified = True
             stream.source = stream.account.source = source
-        if self._topics and not topic.startswith(self._topics):
+        if (self._topics and not topic.startswith(self._topics)) or (
+            stream.name == HISTORY and self._comes_live(stream, headers)
+        ):
             stream.account.filter(first, count)
             return
         event = Event(
@@ -513,6 +521,15 @@ class Intake:
             occurred_at_ns, sent_at_ns, at_ns, headers,
         )  # fmt: skip
         self._entrance.put(event, stream.account, first, count, size, at_ns)
+
+    def _comes_live(self, history: _Stream, headers: Mapping[str, str]) -> bool:
+        """True when a last value is one of those that its stream brings us too."""
+        name, sequence = headers.get(STREAM_HEADER, ""), int(headers.get(SEQUENCE_HEADER, "0"))
+        for followed in self._feed.sessions.values():
+            stream = self._stream(followed)
+            if stream.name == name and stream.epoch == history.epoch:
+                return sequence >= stream.account.first
+        return True  # it began after us: all of it comes
 
     def _lose(self, stream: _Stream, first: int, count: int, reason: LossReason) -> None:
         stream.account.lose(first, count, reason)

@@ -78,6 +78,7 @@ class MemoryPort:
     """A port on a `MemoryNetwork`, which counts what it loses itself."""
 
     lost_on_purpose = refused = 0
+    trouble = None
     tells_once = has_more = False
 
     def __init__(self, network: "MemoryNetwork", address: Address) -> None:

@@ -121,6 +121,12 @@ def open_subscriber(
     max_age_s: float | None = None,
     max_lag: int | None = None,
     on_lag: OnLag = "count",
+    history: Literal["last"] | None = None,
+    group: str | None = None,
+    order_by: Literal["key"] | None = None,
+    ack: Literal["auto", "manual", "none"] = "auto",
+    ack_timeout_s: float = 30.0,
+    prefetch: int = 64,
 ) -> Subscriber:
     """Opens a subscriber; events from this moment on (or from `start`) are accounted for.
 
@@ -129,6 +135,10 @@ def open_subscriber(
     while waiting and saves the wake-up. See `QueueOptions` for `on_overflow` and its bounds; under
     `block`, over ZeroMQ, `block_timeout_s` is how long a publisher may wait for this subscriber.
     See `LagOptions` for `max_age_s`, `max_lag` and `on_lag`.
+
+    Over ZeroMQ also: `history="last"` begins with the last value of each topic and key; `group`
+    makes this subscriber one of several that share the events, each going to one of them, and
+    returns a `GroupMember`. See `GroupOptions` for the four that follow.
     """
     if isinstance(topics, str):
         raise ConfigurationError(f"topics is the text {topics!r}, expected a list of prefixes")
@@ -153,6 +163,15 @@ def open_subscriber(
     for name, bound in (("queue_events", queue_events), ("queue_bytes", queue_bytes)):
         if bound < 1:
             raise ConfigurationError(f"{name} is {bound}, expected 1 or more")
+    if (group is not None or history is not None) and not parsed.scheme.startswith("zmq"):
+        raise ConfigurationError(
+            f"{'group' if history is None else 'history'} cannot work over {parsed.scheme}: "
+            "nobody there can be spoken to alone; use zmq+tcp:// or zmq+ipc://"
+        )
+    if history not in (None, "last"):
+        raise ConfigurationError(f"history is {history!r}, expected 'last' or None")
+    if history is not None and (start != "live" or group is not None):
+        raise ConfigurationError("history='last' goes with start='live', and not with a group")
     block_timeout_s = float(block_timeout_s)  # a whole number would travel as one
     queue = QueueOptions(on_overflow, queue_events, queue_bytes, spill_path, spill_bytes)
     lag = LagOptions(max_age_s, max_lag, on_lag)
@@ -165,12 +184,25 @@ def open_subscriber(
         return _subscribe(data, network.open_port(), queue, feed, topics, payload, spin, lag)
     if parsed.scheme.startswith("zmq"):
         from .zeromq.directory import MAX_SESSIONS
-        from .zeromq.opening import RETRY_FLOOR_S, open_zeromq_port
+        from .zeromq.opening import RETRY_FLOOR_S, open_member, open_zeromq_port
+        from .zeromq.sharing import GroupOptions, ask_for_last
 
         receiver = replace(receiver, retry_floor_s=RETRY_FLOOR_S)
         feed = FeedOptions(start=start, max_sessions=MAX_SESSIONS, probe=False, receiver=receiver)
+        if group is not None:
+            if on_overflow != "drop_oldest" or lag.is_watched:
+                raise ConfigurationError(
+                    "in a group on_overflow, max_age_s and max_lag have no meaning: what is not "
+                    "done waits at the publisher"
+                )
+            sharing = GroupOptions(group, order_by, ack, ack_timeout_s, prefetch)
+            return open_member(parsed, topics, sharing, feed, spin=spin)
         events = open_zeromq_port(
-            parsed, topics, window=queue_events, block_timeout_s=block_timeout_s
+            parsed,
+            topics,
+            window=queue_events,
+            block_timeout_s=block_timeout_s,
+            claim=None if history is None else lambda name: ask_for_last(name, topics),
         )
         return _subscribe(
             [events],

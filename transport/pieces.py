@@ -10,7 +10,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from .envelope import MAX_EVENT_BYTES, MAX_PIECES, PIECE_OVERHEAD_BYTES, Piece, encode_piece
+from .envelope import (
+    MAX_DELIVERY_BYTES,
+    MAX_EVENT_BYTES,
+    MAX_PIECES,
+    PIECE_OVERHEAD_BYTES,
+    Piece,
+    encode_piece,
+)
 from .errors import LimitError
 from .event import LossReason
 
@@ -86,7 +93,7 @@ class Assembler:
         partial.chunks[piece.place] = piece.data
         partial.size_bytes += len(piece.data)
         self.size_bytes += len(piece.data) + PIECE_COST_BYTES
-        if partial.size_bytes > MAX_EVENT_BYTES:
+        if partial.size_bytes > MAX_DELIVERY_BYTES:
             return list(self._abandon(start, LossReason.MALFORMED))
         if len(partial.chunks) == partial.pieces:
             self._drop(start)

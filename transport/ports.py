@@ -36,6 +36,10 @@ class Port(Protocol):
         """Connections that came to nothing, where there are connections."""
 
     @property
+    def trouble(self) -> str | None:
+        """Why nothing will come any more, once that is known."""
+
+    @property
     def lost_on_purpose(self) -> int:
         """Datagrams thrown away as told, by a fault that somebody asked for."""
 
@@ -77,6 +81,7 @@ class SocketPort:
     """A kernel UDP socket as a port. Owns the socket."""
 
     lost_on_purpose = refused = 0
+    trouble = None
     tells_once = has_more = False
 
     def __init__(self, sock: socket.socket, size: int = 2048) -> None:

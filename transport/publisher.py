@@ -22,6 +22,7 @@ from .datagrams import Address
 from .envelope import EventEncoder
 from .errors import Closed, LocalError
 from .forks import stays_with_parent
+from .group_account import GroupSnapshot
 from .mold.requests import RequesterCounts
 
 IDLE_S = 0.004
@@ -168,6 +169,23 @@ class Publisher(ABC):
     @abstractmethod
     def stats(self) -> PublisherSnapshot:
         """What has been done up to now."""
+
+    @property
+    def groups(self) -> "Mapping[str, GroupSnapshot]":
+        """The account of each group of subscribers that share the events, by name."""
+        return {}
+
+    def settle(self, timeout_s: float) -> None:
+        """Waits until every group has done all its work; raises `LocalError` when it does not."""
+        give_up_at = time.monotonic() + timeout_s
+        while any(group.waiting or group.outstanding for group in self.groups.values()):
+            if time.monotonic() >= give_up_at:
+                left = ", ".join(
+                    f"{name!r} has {group.waiting:,} waiting and {group.outstanding:,} in work"
+                    for name, group in self.groups.items()
+                )
+                raise LocalError(f"not done after {timeout_s:g} s: group {left}")
+            time.sleep(READY_POLL_S)
 
     @property
     @abstractmethod

@@ -38,6 +38,7 @@ class FakePort:
         self.kernel_drops = 3
         self.truncated = 4
         self.lost_on_purpose = self.refused = 0
+        self.trouble = None
         self.tells_once = self.has_more = False
         self.is_closed = False
         self.is_woken = False

@@ -84,6 +84,7 @@ class Directory:
         self._clock = clock
         self._publishers: dict[bytes, KnownPublisher] = {}
         self._sessions: dict[bytes, tuple[bytes, Address]] = {}
+        self._own: dict[bytes, tuple[bytes, str]] = {}  # epoch and name of those for us alone
 
     def hello(self) -> None:
         """Hello is said anew: the parts of an earlier answer count no more."""
@@ -124,8 +125,14 @@ class Directory:
             return ()
         return ((packet, publisher.origin),)
 
+    def open(self, session: bytes, origin: Address, name: str) -> None:
+        """Notes a session that a publisher has opened for us alone."""
+        self._own[session] = origin[0].encode(), name
+
     def is_new(self, session: bytes) -> bool:
         """True when a stream began after us."""
+        if session in self._own:
+            return True
         publisher = self._publishers.get(session[:EPOCH_BYTES])
         if publisher is None:  # forgotten since
             return False
@@ -133,6 +140,11 @@ class Directory:
 
     def identify(self, session: bytes) -> Identity:
         """Whose a session is."""
+        if session in self._own:
+            epoch, name = self._own[session]
+            known_publisher = self._publishers.get(epoch)
+            source = "" if known_publisher is None else known_publisher.source
+            return Identity(source, epoch_of(epoch), name)
         epoch = session[:EPOCH_BYTES]
         publisher = self._publishers.get(epoch)
         known = self._sessions.get(session)
@@ -232,4 +244,6 @@ class Directory:
         publisher = self._publishers.pop(epoch)
         for session in publisher.sessions:
             del self._sessions[session]
+        for session in [own for own, (owner, _) in self._own.items() if owner == epoch]:
+            del self._own[session]
         self.forgotten.append(publisher.origin)

@@ -23,6 +23,7 @@ import zmq
 
 from ..datagrams import Address
 from ..errors import Closed
+from ..group_account import GroupSnapshot
 from ..mold.requests import RequesterCounts
 from ..mold.sessions import epoch_of
 from ..pieces import split
@@ -168,6 +169,12 @@ class ZeroMQPublisher(Publisher):
             )
 
     @property
+    def groups(self) -> dict[str, GroupSnapshot]:
+        """The account of each group of subscribers that share the events, by name."""
+        with self._lock:
+            return {group.terms.group: group.snapshot() for group in self._streams.private.groups}
+
+    @property
     def requesters(self) -> dict[Address, RequesterCounts]:
         """Who asked for how much: the receiver that loses most stands out."""
         with self._lock:
@@ -230,9 +237,11 @@ class ZeroMQPublisher(Publisher):
         streams = self._streams
         stream = stream_of(topic)
         if len(data) <= streams.max_message_bytes:
-            return streams.send(stream, data, now)
-        for piece in split(data, streams.max_message_bytes):
-            number = streams.send(stream, piece, now)
+            number = streams.send(stream, data, now)
+        else:
+            for piece in split(data, streams.max_message_bytes):
+                number = streams.send(stream, piece, now)
+        streams.published(topic, key, stream, number, data, now)
         return number
 
     def _send_full(self) -> None:
@@ -240,6 +249,9 @@ class ZeroMQPublisher(Publisher):
 
     def _send_all(self, now: float) -> None:
         self._send(self._streams.messages_to_send(now))
+        if self._streams.private.groups:
+            for message, subscriber in self._streams.private_messages(now):
+                self._reply(bytes.fromhex(subscriber[0]), message)
 
     def _send_soon(self, now: float) -> None:
         loop = _running_loop()
@@ -318,7 +330,7 @@ class ZeroMQPublisher(Publisher):
                 self._send_full()
             else:
                 self._send_all(now)
-            for reply, requester in streams.replies(now):
+            for reply, requester in streams.private_messages(now) + streams.replies(now):
                 self._reply(bytes.fromhex(requester[0]), reply)
 
     def _take(self, sock: zmq.Socket[bytes]) -> list[list[bytes]]:

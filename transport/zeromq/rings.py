@@ -1,9 +1,12 @@
 """The retransmit rings of many streams within one bound: the oldest message of all goes first."""
 
 from collections import deque
+from collections.abc import Iterator
 
+from ..envelope import Piece, decode
 from ..mold.ring import RingOptions
-from ..mold.wire import HEADER_BYTES, MAX_MESSAGE_COUNT
+from ..mold.wire import HEADER_BYTES, LENGTH_BYTES, MAX_MESSAGE_COUNT
+from ..pieces import Assembler, Complete
 
 
 class RingSpace:
@@ -80,3 +83,22 @@ class StreamRing:
                 break
             found.append(block)
         return found
+
+
+def events_of(
+    stream: str, ring: StreamRing
+) -> Iterator[tuple[float, tuple[str, str | None, str, int, bytes]]]:
+    """The whole events that a ring still has, each with the time it was sent."""
+    assembler = Assembler(ring.first)
+    for number in range(ring.first, ring.next):
+        (block,) = ring.blocks(number, 1, 0)
+        data = block[LENGTH_BYTES:]
+        event = decode(data)
+        if isinstance(event, Piece):
+            whole = [r for r in assembler.add(number, event) if isinstance(r, Complete)]
+            if not whole:
+                continue
+            data = whole[0].data
+            event = decode(data)
+        assert not isinstance(event, Piece)
+        yield ring.sent_at(number), (event.topic, event.key, stream, number, data)

@@ -1,8 +1,10 @@
 """The streams of one publisher, without I/O: who listens, what goes out, what is asked for.
 
     send(stream, message)      numbered within its stream, kept, packed
+    published(event)           for groups, and for those who want the last values
     receive_subscription       a hello is answered with what there is; who has got it is counted
-    receive_request, replies   repairs and replay, for all streams at one desk; credit
+    receive_request, replies   repairs and replay, for all streams at one desk; credit; whatever
+                               single subscribers ask for and get
     messages_to_send           data and announcements, in the order they must go
 
 An announcement names the next number of each stream, so everything numbered before it is sent
@@ -23,8 +25,10 @@ from ..errors import LimitError, Malformed
 from ..mold.requests import RequestDesk, RequestOptions
 from ..mold.ring import RingOptions
 from ..mold.sender import SenderOptions, SenderSession
-from .credit import Blocker, Blockers, decode_credit
-from .rings import RingSpace, StreamRing
+from .blockers import Blocker, Blockers
+from .private import PrivateSessions, Published
+from .rings import RingSpace, StreamRing, events_of
+from .side import Credit, decode_upstream
 from .wire import (
     CONTROL,
     EPOCH_BYTES,
@@ -66,10 +70,13 @@ class StreamsOptions:
 class Stream:
     """One stream: its session, and what stands in front of its packets."""
 
-    __slots__ = ("has_moved", "has_unsent", "index", "name", "prefix", "session")
+    __slots__ = ("has_moved", "has_unsent", "index", "name", "prefix", "ring", "session")
 
-    def __init__(self, name: str, index: int, session: SenderSession[Address]) -> None:
+    def __init__(
+        self, name: str, index: int, session: SenderSession[Address], ring: StreamRing
+    ) -> None:
         self.name = name
+        self.ring = ring
         self.index = index
         self.prefix = prefix_of(name)
         self.session = session
@@ -97,6 +104,8 @@ class Streams:
         self.desk: RequestDesk[Address] = RequestDesk(requests, now)
         self._source = source
         self._options = SenderOptions(packet_bytes=PACKET_BYTES, opening_heartbeats=1)
+        alone = replace(self._options, opening_heartbeats=0)
+        self.private = PrivateSessions(options.ring, alone, self.desk)
         self._opened_at = now
         self._clock = clock
         self._streams: dict[str, Stream] = {}
@@ -148,6 +157,12 @@ class Streams:
             self.blockers.sent(session.session)
         return number
 
+    def published(
+        self, topic: str, key: str | None, stream: str, number: int, data: bytes, now: float
+    ) -> None:
+        """Notes an event, all messages of which have been numbered."""
+        self.private.published(topic, key, stream, number, data, now)
+
     def messages_to_send(self, now: float) -> list[bytes]:
         """Everything that has not gone out yet, in order."""
         for stream in self._unsent:
@@ -180,14 +195,11 @@ class Streams:
                 f"topic begins with {name!r}, the {MAX_STREAMS + 1}th first segment; a publisher "
                 f"has {MAX_STREAMS} streams at most: put what varies behind the first dot"
             )
+        ring = StreamRing(self.space)
         session: SenderSession[Address] = SenderSession(
-            session_of(self.epoch, index),
-            self._options,
-            now,
-            ring=StreamRing(self.space),
-            desk=self.desk,
+            session_of(self.epoch, index), self._options, now, ring=ring, desk=self.desk
         )
-        stream = self._streams[name] = Stream(name, index, session)
+        stream = self._streams[name] = Stream(name, index, session, ring)
         self._by_index.append(stream)
         if self.blockers:
             self.blockers.opened(session.session, stream.prefix)
@@ -221,23 +233,28 @@ class Streams:
             self.ignored["malformed"] += 1
         elif epoch:
             if epoch == self.epoch:  # others are for others
-                self._count(name, kind[0])
-        elif kind[0] == SUBSCRIBE and name != EVERYONE:
+                self._count(name, kind[0], now)
+        elif kind[0] == UNSUBSCRIBE:
+            if name not in self.subscribers:  # else the end of that subscription says so
+                self.private.gone(name, now)
+        elif name != EVERYONE:
             self._greet(name, 0, -(-len(self._by_index) // STREAMS_PER_PART) or 1, now)
 
-    def _count(self, name: bytes, kind: int) -> None:
+    def _count(self, name: bytes, kind: int, now: float) -> None:
         """A subscriber has all that it needs to miss nothing, or is gone."""
         if kind == UNSUBSCRIBE:
             self.subscribers.discard(name)
             self.blockers.forget(name)
+            self.private.gone(name, now)
         elif len(self.subscribers) < MAX_SUBSCRIBERS:
             self.subscribers.add(name)
             self.blockers.subscribed(name)
+            self.private.forget(name, now)
         else:
             self.ignored["too_many_subscribers"] += 1
 
     def receive_request(self, data: bytes, requester: Address, now: float) -> None:
-        """Takes a request or a credit from the side channel.
+        """Takes what came over the side channel: a request, or a message of `side.py`.
 
         A requester is its routing name, and 0.
         """
@@ -245,18 +262,34 @@ class Streams:
             self.desk.receive_request(data, requester, now)
             return
         try:
-            credit = decode_credit(data[1:])
+            message = decode_upstream(data[1:])
         except Malformed:
             self.ignored["malformed"] += 1
             return
-        sent = {s.session.session: s.session.next_number - 1 for s in self._by_index}
-        is_subscribed = credit.name in self.subscribers
-        self.blockers.receive(credit, requester, sent, is_subscribed=is_subscribed)
+        if requester[0] != message.name.hex():
+            self.ignored["another_name"] += 1  # nobody speaks for others
+        elif isinstance(message, Credit):
+            sent = {s.session.session: s.session.next_number - 1 for s in self._by_index}
+            is_subscribed = message.name in self.subscribers
+            self.blockers.receive(message, requester, sent, is_subscribed=is_subscribed)
+        else:
+            self.private.receive(message, requester, self._kept, now)
+
+    def _kept(self) -> list[Published]:
+        """The events that the rings still have, in the order of publishing."""
+        found = [
+            event for stream in self._by_index for event in events_of(stream.name, stream.ring)
+        ]
+        return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
     def replies(self, now: float) -> list[tuple[bytes, Address]]:
         """What goes to single requesters; packets within the budgets."""
         farewells, self._farewells = self._farewells, []
         return farewells + self.desk.replies(now, REPLIES_AT_ONCE)
+
+    def private_messages(self, now: float) -> list[tuple[bytes, Address]]:
+        """What goes to single subscribers unasked."""
+        return self.private.messages(now)
 
     def _greet(self, name: bytes, part: int, parts: int, now: float) -> None:
         """Tells a newcomer one part; the next follows with the next tick."""
@@ -291,13 +324,20 @@ class Streams:
 
     def next_timeout(self) -> float:
         """When `handle_timeout` and `replies` are to be called at the latest."""
-        times = (self._round_at, self._ticks_at, self.desk.next_timeout())
+        times = (
+            self._round_at,
+            self._ticks_at,
+            self.desk.next_timeout(),
+            self.private.next_timeout(),
+        )
         return min(time for time in times if time is not None)
 
     def handle_timeout(self, now: float) -> None:
         """Tells what is due."""
+        self.private.handle_timeout(now)
         if self._ticks_at is not None and now >= self._ticks_at:
             self._ticks_at = None
+            self.private.tick(now)
             self._tell_moved(now)
             for _ in range(len(self._newcomers)):
                 name, part, parts = self._newcomers.popleft()
@@ -306,6 +346,7 @@ class Streams:
             parts = -(-len(self._by_index) // STREAMS_PER_PART) or 1
             self._round_part = (self._round_part + 1) % parts
             self._announce(EVERYONE, self._round_part, parts, now)
+            self.private.tick(now)
             self._round_at = now + ROUND_S / parts
 
     def _tell_moved(self, now: float) -> None:

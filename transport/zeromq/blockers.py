@@ -1,34 +1,24 @@
-"""Back-pressure: what a subscriber with `on_overflow="block"` says, and whom a publisher waits for.
+"""Back-pressure: whom a publisher waits for.
 
-    credit      0xFF MessagePack [1, name, window, timeout_s, wanted, [[session, taken], …]]
-                subscriber to publisher over the side channel: what it is subscribed to, and of
-                each stream it follows how far its application is; once when it is attached, and
-                again as it goes on
-    farewell    0xFF "farewell"
-                publisher to subscriber: it was waited for long enough, nobody waits any more
-
-What was sent of these streams and not yet taken is outstanding; while it fills the window of a
-subscriber, `publish` waits for it. A stream that begins later counts from its first message if
-the subscriber wants it: one that is held back reads nothing, and could not name it. Nobody is
-waited for who is not subscribed.
+A subscriber with `on_overflow="block"` says in credits what it is subscribed to, and of each stream
+it follows how far its application is; once when it is attached, and again as it goes on. What was
+sent of these streams and not yet taken is outstanding; while it fills the window of a subscriber,
+`publish` waits for it. A stream that begins later counts from its first message if the subscriber
+wants it: one that is held back reads nothing, and could not name it. Nobody is waited for who is
+not subscribed.
 """
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import msgpack
+import msgspec
 
 from ..datagrams import Address
-from ..errors import Malformed
-from ..mold.wire import MAX_SEQUENCE, SESSION_BYTES
-from .wire import CONTROL, NAME_BYTES, VERSION
+from .side import Credit, Farewell, encode_side
 
-FAREWELL = CONTROL + b"farewell"
+FAREWELL = encode_side(Farewell())
 SESSIONS_PER_CREDIT = 64
 """More go into further messages: each is short enough to be taken."""
-MAX_WINDOW = 1 << 40
-MAX_TIMEOUT_S = 3600.0
 MAX_WANTED_BYTES = 2048
 """Of the prefixes in a credit; where they are longer none is named, and streams that begin later
 count from the first credit that names them."""
@@ -36,72 +26,18 @@ MAX_BLOCKERS = 256
 """Subscribers that can make a publisher wait; more are not waited for, and counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Credit:
-    """How far one subscriber is."""
-
-    name: bytes
-    window: int
-    """Messages that may be under way to its application."""
-    timeout_s: float
-    """How long it may be waited for."""
-    taken: Mapping[bytes, int]
-    """For each session the number of messages, from its first on, that are behind it."""
-    wanted: tuple[bytes, ...] = ()
-    """Prefixes of streams it is subscribed to."""
-
-
 def encode_credits(credit: Credit) -> list[bytes]:
-    """The messages that say so."""
+    """The messages that say so, each short enough to be taken."""
     taken = list(credit.taken.items())
     wanted = credit.wanted if sum(map(len, credit.wanted)) <= MAX_WANTED_BYTES else ()
     return [
-        CONTROL
-        + bytes(
-            msgpack.packb(
-                (VERSION, credit.name, credit.window, credit.timeout_s, wanted,
-                 taken[at : at + SESSIONS_PER_CREDIT])
+        encode_side(
+            msgspec.structs.replace(
+                credit, wanted=wanted, taken=dict(taken[at : at + SESSIONS_PER_CREDIT])
             )
         )
         for at in range(0, len(taken), SESSIONS_PER_CREDIT)
-    ]  # fmt: skip
-
-
-def decode_credit(data: bytes) -> Credit:
-    """Reads what follows the 0xFF; raises `Malformed` on anything else than a credit."""
-    try:
-        fields = msgpack.unpackb(data, max_array_len=SESSIONS_PER_CREDIT, max_map_len=0)
-    except (ValueError, msgpack.UnpackException) as fault:
-        raise Malformed("bad_credit", f"no MessagePack: {fault}") from None
-    if not isinstance(fields, list) or len(fields) != 6 or fields[0] != VERSION:
-        raise Malformed("bad_credit", f"expected 6 fields, the first {VERSION}")
-    _, name, window, timeout_s, wanted, taken = fields
-    if not (
-        isinstance(name, bytes)
-        and len(name) == NAME_BYTES
-        and type(window) is int
-        and 1 <= window <= MAX_WINDOW
-        and type(timeout_s) in (float, int)
-        and math.isfinite(timeout_s)
-        and 0 <= timeout_s <= MAX_TIMEOUT_S
-        and isinstance(wanted, list)
-        and all(isinstance(prefix, bytes) for prefix in wanted)
-        and isinstance(taken, list)
-        and all(_is_entry(entry) for entry in taken)
-    ):
-        raise Malformed("bad_credit", "a field is not what it should be")
-    return Credit(name, window, float(timeout_s), dict(taken), tuple(wanted))
-
-
-def _is_entry(entry: object) -> bool:
-    return (
-        isinstance(entry, list)
-        and len(entry) == 2
-        and isinstance(entry[0], bytes)
-        and len(entry[0]) == SESSION_BYTES
-        and type(entry[1]) is int
-        and 0 <= entry[1] <= MAX_SEQUENCE
-    )
+    ]
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
-"""The sockets of a subscriber as ports: what comes looks like datagrams to the intake.
+"""The SUB sockets of a subscriber as a port: what comes looks like datagrams to the intake.
 
-    DataPort       one SUB socket for each endpoint; announcements become heartbeats
-    RequestPort    one DEALER socket for each publisher, connected when it is announced
+One socket for each endpoint; announcements become heartbeats. What comes over the side channel
+without being asked for, packets of sessions of our own, comes out here too.
 
 A descriptor of ZeroMQ becomes readable when something has happened and tells it once; `has_more`
 is True whenever a socket has not been read until it had nothing left.
@@ -9,25 +9,24 @@ is True whenever a socket has not been read until it had nothing left.
 
 import select
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zmq
 
 from ..datagrams import Address, Received
-from ..errors import LocalError
 from ..lane import Lane, PythonLane
 from ..ports import BATCH
 from .address import ZeroMQAddress
-from .credit import FAREWELL, Credit, encode_credits
-from .directory import Directory, KnownPublisher
+from .claims import Claims
+from .directory import Directory
 from .doorkeeper import Doorkeeper
 from .handshakes import Handshakes
 from .inlet import Inlet
-from .keys import Security
+from .request_port import RequestPort, take
+from .side import Ask, Join
 from .sockets import (
     UNBOUNDED,
-    Socket,
     bind,
     clock_name,
     connect,
@@ -36,162 +35,14 @@ from .sockets import (
     secure_client,
     secure_server,
 )
-from .wire import EPOCH_BYTES, NAME_BYTES, random_name, subscriptions
-
-
-def take(sock: Socket) -> list[bytes]:
-    """What has come, at most `BATCH` messages: fewer mean that nothing is left."""
-    messages: list[bytes] = []
-    recv, add = sock.recv, messages.append
-    try:
-        for _ in range(BATCH):
-            add(recv(zmq.DONTWAIT))
-    except zmq.Again:
-        return messages
-    except zmq.ZMQError:
-        if not sock.closed:  # by a signal handler, in the middle of it
-            raise
-    return messages
-
-
-class RequestPort:
-    """Where requests go out and replies come in."""
-
-    kernel_drops = truncated = lost_on_purpose = refused = 0
-    tells_once = True
-
-    def __init__(
-        self,
-        context: zmq.Context[Socket],
-        directory: Directory,
-        security: Security | None,
-        window: int,
-        timeout_s: float,
-    ) -> None:
-        self.has_more = False
-        self.window = window
-        self.is_given_up = False
-        self._directory = directory
-        self._security = security
-        self._timeout_s = timeout_s
-        self._context = context
-        self._sides: dict[Address, tuple[str, bytes]] = {}  # where, and whose key answers there
-        self._dealers: dict[Address, Socket] = {}
-        self._epoll = select.epoll()
-        self.fileno = self._epoll.fileno
-
-    @property
-    def address(self) -> Address:
-        """Nobody can send here unasked."""
-        return ("", 0)
-
-    def attach(self, publisher: KnownPublisher) -> None:
-        """Notes where to ask a publisher. An old connection is let go: its way may be dead."""
-        self.forget(publisher.origin)
-        self._sides[publisher.origin] = publisher.side, publisher.key
-
-    def forget(self, origin: Address) -> None:
-        """Disconnects from a publisher."""
-        self._sides.pop(origin, None)
-        dealer = self._dealers.pop(origin, None)
-        if dealer is not None and not dealer.closed:
-            self._epoll.unregister(dealer.fileno())
-            dealer.close()
-
-    def grant(self, taken: Mapping[bytes, int]) -> None:
-        """Tells each publisher how far the application is with its streams."""
-        by_origin: dict[Address, dict[bytes, int]] = {}
-        for session, number in taken.items():
-            by_origin.setdefault((session[:EPOCH_BYTES].decode(), 0), {})[session] = number
-        name = self._directory.name
-        self.send(
-            [
-                (message, origin)
-                for origin, numbers in by_origin.items()
-                if origin in self._sides
-                for message in encode_credits(
-                    Credit(name, self.window, self._timeout_s, numbers, self._directory.wanted)
-                )
-            ]
-        )
-
-    def _dealer(self, origin: Address) -> Socket | None:
-        """The connection to a publisher; made when something is to be asked."""
-        dealer = self._dealers.get(origin)
-        side = self._sides.get(origin)
-        if dealer is not None or side is None:
-            return dealer
-        where, key = side
-        if self._security is not None and not key:
-            return None  # never in plain text
-        try:
-            dealer = new_socket(self._context, zmq.DEALER)
-        except zmq.ZMQError:  # no more sockets, or the port is closed
-            return None
-        try:
-            secure_client(dealer, self._security, key)
-            connect(dealer, where)
-        except LocalError:  # it says so itself: an address that makes no sense
-            dealer.close()
-            return None
-        self._epoll.register(dealer.fileno(), select.EPOLLIN)
-        self._dealers[origin] = dealer
-        return dealer
-
-    def receive(self) -> list[Received]:
-        """What has come, from every publisher in turn."""
-        received: list[Received] = []
-        if not self.has_more and not self._epoll.poll(0):
-            return received
-        at_ns = time.time_ns()
-        self.has_more = False
-        for origin, dealer in self._dealers.items():
-            replies = take(dealer)
-            self.has_more |= len(replies) == BATCH
-            for reply in replies:
-                if reply == FAREWELL:
-                    self.is_given_up = True
-                else:
-                    received.append((reply, origin, at_ns))
-        return received
-
-    def open_lane(
-        self,
-        *,
-        is_raw: bool,
-        topics: tuple[str, ...],
-        is_lost: Callable[[], bool] | None = None,
-    ) -> Lane:
-        """Replies never go the short way."""
-        raise NotImplementedError
-
-    def wake(self) -> None:
-        """Waits are short."""
-
-    def send(self, datagrams: Sequence[tuple[bytes, Address]]) -> int:
-        """Sends in order; stops at a publisher that is gone or takes nothing more."""
-        self.has_more = True  # a send may use up what the descriptor tells
-        for sent, (data, origin) in enumerate(datagrams):
-            dealer = self._dealer(origin)
-            if dealer is None:
-                return sent
-            try:
-                dealer.send(data, zmq.DONTWAIT)
-            except zmq.Again:
-                return sent
-        return len(datagrams)
-
-    def close(self) -> None:
-        """Closes every socket."""
-        for origin in list(self._dealers):
-            self.forget(origin)
-        self._epoll.close()
+from .wire import NAME_BYTES, random_name, subscriptions
 
 
 class DataPort:
     """Where events come in."""
 
     kernel_drops = truncated = lost_on_purpose = 0
+    trouble = None
     tells_once = True
 
     def __init__(
@@ -202,11 +53,17 @@ class DataPort:
         *,
         window: int,
         block_timeout_s: float,
+        claim: Callable[[bytes], Ask | Join] | None = None,
     ) -> None:
-        """Raises `LocalError` when an endpoint cannot be used."""
+        """`claim` says, of the name of the subscriber, what it wants beside streams.
+
+        Raises `LocalError` when an endpoint cannot be used.
+        """
         self.has_more = True
-        wanted = subscriptions(topics)
-        self.directory = Directory(random_name(NAME_BYTES), wanted, now, clock_name())
+        name = random_name(NAME_BYTES)
+        wish = None if claim is None else claim(name)
+        wanted = [] if isinstance(wish, Join) else subscriptions(topics)
+        self.directory = Directory(name, wanted, now, clock_name())
         security = address.security("subscriber")
         self._doorkeeper: Doorkeeper | None = None
         self._timeout_ms = -1
@@ -215,6 +72,9 @@ class DataPort:
         self._epoll = select.epoll()
         self._inlets: list[Inlet] = []
         self._bound: list[Path] = []
+        self.requests = RequestPort(
+            self._context, self.directory, security, window, block_timeout_s
+        )
         try:
             if security is not None and address.bind == "subscriber":
                 self._doorkeeper = Doorkeeper(
@@ -242,10 +102,12 @@ class DataPort:
         except BaseException:
             self.close()
             raise
-        self.requests = RequestPort(
-            self._context, self.directory, security, window, block_timeout_s
-        )
         self._only = self._inlets[0].socket if len(self._inlets) == 1 else None
+        self._claimed: dict[Address, Inlet] = {}  # by whom a claim is to be met, and where to go on
+        if wish is not None:
+            self.requests.claims = Claims(wish, self.directory.open)
+            self._epoll.register(self.requests.fileno(), select.EPOLLIN)
+            self._only = None  # what comes to the other sockets counts too
 
     @property
     def address(self) -> Address:
@@ -272,7 +134,22 @@ class DataPort:
             self.has_more |= len(messages) == BATCH
             for message in messages:
                 self._sort(message, inlet, at_ns, received)
+        if self.requests.claims is not None:
+            self._look_aside(self.requests.claims, received)
         return received
+
+    def _look_aside(self, claims: Claims, received: list[Received]) -> None:
+        """Takes packets of sessions of our own, and goes on where a claim is met."""
+        self.requests.collect()
+        self.has_more |= self.requests.has_more
+        received += self.requests.arrived
+        self.requests.arrived.clear()
+        for origin in claims.met:
+            inlet = self._claimed.pop(origin, None)
+            if inlet is not None:
+                inlet.attached(origin[0].encode())
+                self.has_more = True
+        claims.met.clear()
 
     def receive_wait(self, timeout_s: float | None) -> list[Received]:
         """What has come, sleeping until something has."""
@@ -328,11 +205,15 @@ class DataPort:
         attached, directory.attached = directory.attached, []
         for origin in forgotten:
             self.requests.forget(origin)
+            self._claimed.pop(origin, None)
             for each in self._inlets:
                 each.forget(origin[0].encode())
         for publisher in attached:
             self.requests.attach(publisher)
-            inlet.attached(publisher.origin[0].encode())
+            if self.requests.claims is None:
+                inlet.attached(publisher.origin[0].encode())
+            else:
+                self._claimed[publisher.origin] = inlet
         self.has_more = True  # to subscribe may use up what the descriptor tells
 
     def open_lane(
@@ -357,6 +238,7 @@ class DataPort:
         if self._doorkeeper is not None:
             self._doorkeeper.close()
             self._doorkeeper = None
+        self.requests.close()
         self._handshakes.close()
         for path in self._bound:  # before somebody else can have bound to it
             path.unlink(missing_ok=True)
