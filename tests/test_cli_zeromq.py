@@ -39,6 +39,40 @@ def test_a_late_joiner_begins_where_it_is_told(url: str, start: str, values: lis
     assert [json.loads(line)["value"] for line in done.out.splitlines()] == values
 
 
+def test_members_of_a_group_share_what_is_published(url: str) -> None:
+    options = ("--group", "workers", "--order-by", "key", "--from", "first", "--json")
+    members = [Running("subscribe", url, *options, "--timeout", 3) for _ in range(2)]
+    done = onehop("publish", url, "--topic", "jobs.x", "--count", 100, "--linger", 4)
+    lines = [json.loads(line) for member in members for line in member.finish().out.splitlines()]
+
+    assert sorted(line["value"] for line in lines if "value" in line) == list(range(1, 101))
+    account = done.report["groups"]["workers"]
+    assert (account["accepted"], account["acknowledged"], account["waiting"]) == (100, 100, 0)
+
+
+def test_work_that_nobody_does_is_said_at_the_end(url: str) -> None:
+    member = Running("subscribe", url, "--group", "workers", "--from", "first", "--count", 1)
+    done = onehop("publish", url, "--topic", "jobs.x", "--count", 5, "--rate", 2, "--linger", 1)
+    member.finish(signal.SIGTERM)
+
+    assert "not done after 1 s: group 'workers' has 4 waiting" in done.err
+    assert done.report["groups"]["workers"]["acknowledged"] == 1
+
+
+def test_history_begins_with_the_last_value_of_each_topic(url: str) -> None:
+    with open_publisher(url, "me", linger_s=0.0) as publisher:
+        for value in range(10):
+            publisher.publish(f"q.{value % 2}", value)
+        done = onehop("subscribe", url, "--history", "last", "--count", 2, "--json")
+
+    assert [json.loads(line)["value"] for line in done.out.splitlines()] == [8, 9]
+
+
+def test_an_order_without_a_group_is_a_mistake(url: str) -> None:
+    done = onehop("subscribe", url, "--order-by", "key")
+    assert done.sentence.endswith("--order-by goes with --group")
+
+
 def test_ctrl_c_ends_it_with_the_account(url: str) -> None:
     with open_publisher(url, "me", linger_s=0.0) as publisher:
         command = Running("subscribe", url, "--json")

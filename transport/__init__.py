@@ -14,6 +14,7 @@ from .errors import (
     UnsupportedValue,
 )
 from .event import Event, Loss, LossReason
+from .group_account import GroupSnapshot
 from .handover import Overflow
 from .histogram import Histogram
 from .intake import PathSnapshot
@@ -30,6 +31,7 @@ __all__ = [
     "ConfigurationError",
     "Disconnected",
     "Event",
+    "GroupSnapshot",
     "Histogram",
     "Lag",
     "Lagging",

@@ -27,6 +27,11 @@ class IntervalSet:
         at = bisect_right(self._starts, number) - 1
         return at >= 0 and number < self._stops[at]
 
+    @property
+    def last(self) -> int:
+        """The highest number in the set; 0 when it is empty."""
+        return self._stops[-1] - 1 if self._stops else 0
+
     def overlaps(self, start: int, stop: int) -> bool:
         """True when any number of `[start, stop)` is in the set."""
         at = bisect_right(self._starts, start) - 1

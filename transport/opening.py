@@ -168,6 +168,8 @@ def open_subscriber(
             f"{'group' if history is None else 'history'} cannot work over {parsed.scheme}: "
             "nobody there can be spoken to alone; use zmq+tcp:// or zmq+ipc://"
         )
+    if group is None and (order_by is not None or ack != "auto"):
+        raise ConfigurationError("order_by and ack are for the members of a group: give group= too")
     if history not in (None, "last"):
         raise ConfigurationError(f"history is {history!r}, expected 'last' or None")
     if history is not None and (start != "live" or group is not None):

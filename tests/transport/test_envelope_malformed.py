@@ -13,7 +13,7 @@ from onehop.transport.errors import Malformed
 
 REASONS = {
     "bad_headers", "bad_length", "bad_messagepack", "bad_piece", "bad_value", "not_an_array",
-    "too_deep", "too_large", "unknown_version", "wrong_length", "wrong_type",
+    "bad_delivery", "too_deep", "too_large", "unknown_version", "wrong_length", "wrong_type",
 }  # fmt: skip
 
 FIELDS = [1, "quotes.AAPL", {"p": [1.5, None]}, "AAPL", "quotes", 3, 4, {"trace": "7"}]
@@ -92,6 +92,29 @@ def test_trailing_bytes_are_malformed(extra: bytes) -> None:
 def test_a_field_of_another_type_is_malformed(place: int, wrong: list[Any], reason: str) -> None:
     for value in wrong:
         assert reason_of(with_field(place, msgpack.packb(value))) == reason, value
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1, 7, 1, 1, b"x"],
+        [1, "s", "1", 1, b"x"],
+        [1, "s", 1, None, b"x"],
+        [1, "s", 1, 1, "text"],
+        [1, "s", 1, 1, b""],
+        [1, "s" * 256, 1, 1, msgpack.packb(FIELDS)],
+        [1, "s", 1, 1, msgpack.packb([1, "s", 1, 1, msgpack.packb(FIELDS)])],
+        [1, "s", 1, 1, msgpack.packb([1, 0, 2, b"a piece"])],
+        [1, "s", 1, 1, b"x" * (MAX_EVENT_BYTES + 1)],
+    ],
+)
+def test_a_delivery_holds_a_whole_event_and_nothing_else(fields: list[Any]) -> None:
+    assert reason_of(msgpack.packb(fields)) == "bad_delivery"
+
+
+def test_a_delivery_of_what_is_no_event_is_malformed_for_that() -> None:
+    fields = [*FIELDS[:1], 7, *FIELDS[2:]]
+    assert reason_of(msgpack.packb([1, "s", 1, 1, msgpack.packb(fields)])) == "wrong_type"
 
 
 @pytest.mark.parametrize("version", [0, 2, -1, 2**64 - 1, True, 1.0, None, "1", [1], {1: 1}])

@@ -13,7 +13,6 @@ come before what is new.
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import islice
 
 from ..datagrams import Address
 from ..intake import HISTORY
@@ -23,6 +22,8 @@ from .side import RANGES_PER_MESSAGE, Ask, Done, Join, Leave, Opened, encode_sid
 
 CLAIM_AGAIN_S = 1.0
 """How long an answer is waited for."""
+MAX_FINISHED = 64
+"""Sessions of which is remembered what was done: one for each life of each publisher."""
 FETCH_S = 5.0
 """Last values of which nothing has come for so long are not waited for any more."""
 
@@ -37,6 +38,8 @@ class Claim:
     stop: int = 0
     came: IntervalSet = field(default_factory=IntervalSet)
     is_met: bool = False
+    told: int = 0
+    """The last number done that was told once more, a while later."""
 
 
 class Claims:
@@ -52,6 +55,8 @@ class Claims:
         self._open_session = open_session
         self._claims: dict[Address, Claim] = {}
         self._done: deque[tuple[bytes, int]] = deque()  # sessions and numbers, from any thread
+        self._finished: dict[bytes, IntervalSet] = {}
+        self._untold: set[bytes] = set()
 
     def attached(self, origin: Address, now: float) -> bytes:
         """A publisher is there (again): what to say to it."""
@@ -78,6 +83,7 @@ class Claims:
             self._open_session(opened.session, origin, name)
             claim.session, claim.stop, claim.since = opened.session, opened.next_number, now
             claim.came = IntervalSet()
+        self._untold.add(opened.session)  # what was said before may have been lost
         if opened.kind == "group" or claim.stop == 1:
             self._meet(claim, origin)
         return encode_header(opened.session, opened.next_number, HEARTBEAT_COUNT)
@@ -97,6 +103,7 @@ class Claims:
         again = []
         for origin, claim in self._claims.items():
             if claim.is_met:
+                self._tell_again(claim, now)
                 continue
             if not claim.session and now - claim.since > CLAIM_AGAIN_S:
                 claim.since = now
@@ -105,6 +112,14 @@ class Claims:
                 self._meet(claim, origin)
         return again
 
+    def _tell_again(self, claim: Claim, now: float) -> None:
+        if now - claim.since > CLAIM_AGAIN_S:
+            claim.since = now
+            finished = self._finished.get(claim.session)
+            if finished is not None and finished.last != claim.told:
+                claim.told = finished.last
+                self._untold.add(claim.session)
+
     def _meet(self, claim: Claim, origin: Address) -> None:
         if not claim.is_met:
             claim.is_met = True
@@ -112,26 +127,30 @@ class Claims:
 
     # -- members of a group ----------------------------------------------------------------------
 
-    @property
-    def has_done(self) -> bool:
-        """True when there is something to tell."""
-        return bool(self._done)
-
     def done(self, session: bytes, number: int) -> None:
         """An event of a session of ours is done with; for any thread."""
         self._done.append((session, number))
 
     def reports(self) -> list[tuple[bytes, Address]]:
-        """What has been done since the last time, for those who want to know."""
-        by_session: dict[bytes, IntervalSet] = {}
+        """What has been done, where there is news.
+
+        All of it each time, which is one range where nothing is left out: a report that was lost
+        with its connection needs no answer, the next one says it too.
+        """
         while self._done:
             session, number = self._done.popleft()
-            by_session.setdefault(session, IntervalSet()).add(number, number + 1)
+            if session not in self._finished and len(self._finished) >= MAX_FINISHED:
+                del self._finished[next(iter(self._finished))]
+            self._finished.setdefault(session, IntervalSet()).add(number, number + 1)
+            self._untold.add(session)
         reports = []
-        for origin, claim in self._claims.items():
-            runs = iter(by_session.get(claim.session, ()))
-            while ranges := tuple(islice(runs, RANGES_PER_MESSAGE)):
-                pairs = tuple((first, stop - 1) for first, stop in ranges)
+        for origin, claim in self._claims.items() if self._untold else ():
+            if claim.session in self._untold:
+                self._untold.discard(claim.session)
+                runs = list(self._finished.get(claim.session, ()))[-RANGES_PER_MESSAGE:]
+                if not runs:
+                    continue
+                pairs = tuple((first, stop - 1) for first, stop in runs)
                 done = Done(self._wish.name, claim.session, pairs)
                 reports.append((encode_side(done), origin))
         return reports

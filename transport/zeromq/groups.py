@@ -146,10 +146,13 @@ class Group:
     def done(
         self, name: bytes, session: bytes, ranges: Iterable[tuple[int, int]], now: float
     ) -> int:
-        """A member has done something; returns how many of it were no longer its business."""
+        """A member has done something; returns how many of it somebody else has by now.
+
+        What it has said before means nothing new.
+        """
         member = self.members.get(name)
         if member is None or member.session.session != session:
-            return sum(last - first + 1 for first, last in ranges)
+            return 0  # of a life before
         was_full = not member.has_room
         oldest = next(iter(member.outstanding), None)
         member.window = max(1, member.window)

@@ -162,8 +162,8 @@ class RequestPort:
 
     def report(self) -> None:
         """Tells publishers what has been done; in the thread that uses the sockets."""
-        if self.claims is not None and self.claims.has_done:
-            self.send(self.claims.reports())
+        if self.claims is not None and (reports := self.claims.reports()):
+            self.send(reports)
 
     def nudge(self) -> None:
         """Has the thread that waits for this port report; for any other thread."""

@@ -25,7 +25,7 @@ MAX_TIMEOUT_S = 3600.0
 MAX_GROUP_BYTES = 64
 MAX_PREFETCH = 1024
 RANGES_PER_MESSAGE = 128
-"""More go into further messages: each is short enough to be taken."""
+"""What is done and told at a time: so that a message is short enough to be taken."""
 
 Name = Annotated[bytes, msgspec.Meta(min_length=NAME_BYTES, max_length=NAME_BYTES)]
 Session = Annotated[bytes, msgspec.Meta(min_length=SESSION_BYTES, max_length=SESSION_BYTES)]

@@ -1,5 +1,6 @@
 """`onehop publish`: events from the command line, a file or a load generator."""
 
+import dataclasses
 import itertools
 import json
 import sys
@@ -9,7 +10,7 @@ from typing import Any
 
 import click
 
-from onehop.transport import LimitError, Publisher, open_publisher
+from onehop.transport import LimitError, LocalError, Publisher, open_publisher
 from onehop.transport.envelope import MAX_EVENT_BYTES
 from onehop.transport.opening import SCHEMES
 from onehop.transport.urls import parse_url
@@ -30,7 +31,7 @@ from .interrupts import Interrupts, note_interrupts
 @click.option("--value", "value_text", metavar="JSON", help="Value of every event, as JSON.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="One event per line of standard input.")
 @click.option("--linger", "linger_s", type=click.FloatRange(0), default=1.0, show_default=True,
-              help="Seconds to answer requests after the last event.")  # fmt: skip
+              help="Seconds for requests and groups after the last event.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object (the default when "
               "standard output is no terminal).")  # fmt: skip
 def publish(
@@ -62,6 +63,7 @@ def publish(
     started = time.monotonic()
     try:
         _publish_all(publisher, topic, key, values, rate, interrupts)
+        _settle(publisher, linger_s)
     except KeyboardInterrupt:
         interrupts.noted.set()
     finally:
@@ -145,6 +147,14 @@ def _publish_all(
         publisher.publish(topic, value, key=key)
 
 
+def _settle(publisher: Publisher, timeout_s: float) -> None:
+    """Gives groups the time to do their work: what is not done is gone with the publisher."""
+    try:
+        publisher.settle(timeout_s)
+    except LocalError as fault:
+        click.echo(f"onehop: {fault}; give them longer with --linger", err=True)
+
+
 def _report(publisher: Publisher, elapsed_s: float, as_json: bool) -> None:
     stats = publisher.stats
     if as_json or not sys.stdout.isatty():
@@ -159,6 +169,7 @@ def _report(publisher: Publisher, elapsed_s: float, as_json: bool) -> None:
             "retransmitted": stats.retransmitted,
             "requests_evicted": stats.evicted,
             "send_errors": stats.send_errors,
+            "groups": {n: dataclasses.asdict(group) for n, group in publisher.groups.items()},
             "elapsed_s": round(elapsed_s, 6),
         }
         click.echo(json.dumps(report))

@@ -55,6 +55,11 @@ class StartType(click.ParamType[str | int]):
               help="End after this many seconds without an event.")  # fmt: skip
 @click.option("--on-overflow", type=click.Choice(OVERFLOW_POLICIES), default="drop_oldest",
               show_default=True, help="What gives way when the queue is full.")  # fmt: skip
+@click.option("--group", metavar="NAME", help="Share the events with others in this group: each "
+              "goes to one.")  # fmt: skip
+@click.option("--order-by", type=click.Choice(["key"]), help="In a group: each key in order.")
+@click.option("--history", type=click.Choice(["last"]), help="Begin with the last value of each "
+              "topic.")  # fmt: skip
 @click.option("--unordered", is_flag=True, help="Do not hold events back behind a gap.")
 @click.option("--spin", is_flag=True, help="Burn a core while waiting: lowest latency.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per event or loss.")
@@ -66,6 +71,9 @@ def subscribe(
     count: int | None,
     timeout_s: float | None,
     on_overflow: Any,
+    group: str | None,
+    order_by: Any,
+    history: Any,
     unordered: bool,
     spin: bool,
     as_json: bool,
@@ -79,10 +87,13 @@ def subscribe(
     """
     if as_json and summary:
         raise click.UsageError("give one of --json and --summary")
+    if order_by is not None and group is None:
+        raise click.UsageError("--order-by goes with --group")
     show = _show_nothing if summary else _show_json if as_json else _show_text
     subscriber = open_subscriber(
-        url, topics, start=start, on_overflow=on_overflow, ordered=not unordered, spin=spin
-    )
+        url, topics, start=start, on_overflow=on_overflow, ordered=not unordered, spin=spin,
+        group=group, order_by=order_by, history=history,
+    )  # fmt: skip
     if sys.stderr.isatty() and not (as_json or summary):
         click.echo(f"listening on {url}; Ctrl-C ends", err=True)
     is_disconnected = False
