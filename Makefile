@@ -27,8 +27,9 @@ format: $(READY)  ## write the format and the fixes that are safe
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(READY)  ## latency, drain and loss against C floors compiled on the spot
+bench: $(READY)  ## latency, throughput and loss against C floors and plain pyzmq
 	$(BIN)/onehop bench multicast
+	$(BIN)/onehop bench zeromq
 
 tools:  ## what some tests need beyond Python, from Debian's packages (root)
 	@sh .ci/tools

@@ -7,9 +7,9 @@ spread.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from .pairs import Receiver, Result, Traffic
+from .report import Goal
 
 AUDIENCE = 20
 
@@ -75,21 +75,6 @@ def plan(scale: float) -> dict[str, Run]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Goal:
-    """One line of the table of goals."""
-
-    name: str
-    measure: Callable[[Runs], float]
-    target: float
-    sense: Literal["at most", "at least"]
-    unit: str = "×"
-
-    def is_met(self, value: float) -> bool:
-        """Whether a figure is as good as wanted; a figure that is not there is not."""
-        return value <= self.target if self.sense == "at most" else value >= self.target
-
-
 def _p50_ratio(ours: str, floor: str) -> Callable[[Runs], float]:
     return lambda runs: runs[ours].p50 / runs[floor].p50
 
@@ -112,7 +97,7 @@ def _requests_per_loss(name: str) -> Callable[[Runs], float]:
     )
 
 
-GOALS = (
+GOALS: tuple[Goal[Runs], ...] = (
     Goal("blocking receive p50 / C blocking recv",
          _p50_ratio("onehop blocking, 10k/s", "C blocking recv, 10k/s"), 1.25, "at most"),
     Goal("the same, pure Python",

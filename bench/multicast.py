@@ -5,12 +5,7 @@ hits both sides of a ratio. Printed are the goals and then every run, the ones w
 """
 
 import json
-import math
-import os
-import platform
-import statistics
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from .floors.build import build
-from .goals import GOALS, Goal, plan
+from .goals import GOALS, Runs, plan
 from .pairs import PairError, Result, run_pair
+from .report import Goal, goals_table, machine, spread
 from .tail import tail_repairs_ms
 
 TAIL_GOAL_MS = 5.0
@@ -34,7 +30,7 @@ class Report:
     repetitions: list[dict[str, Result]]
     tail_ms: list[float]
 
-    def goal_values(self, goal: Goal) -> list[float]:
+    def goal_values(self, goal: Goal[Runs]) -> list[float]:
         """The goal's figure in each repetition that has all it needs."""
         return [goal.measure(runs) for runs in self.repetitions]
 
@@ -80,31 +76,14 @@ def measure(repetitions: int, scale: float, console: Console) -> Report:
 
 def show(report: Report, console: Console) -> None:
     """Prints the goals, then every run."""
-    cores = len(os.sched_getaffinity(0))
-    console.print(
-        f"\n{len(report.repetitions)} repetitions, interleaved; median (least–most); "
-        f"{cores} cores, Linux {platform.release()}, Python {platform.python_version()}\n",
-        markup=False,
-        highlight=False,
-    )
-    table = Table("goal", "target", "measured", "", box=box.MARKDOWN)
+    console.print(machine(len(report.repetitions)), markup=False, highlight=False)
+    table = goals_table()
     for goal in GOALS:
-        values = report.goal_values(goal)
-        median = statistics.median(values)
-        table.add_row(
-            goal.name,
-            f"{goal.sense} {goal.target:g} {goal.unit}".strip(),
-            f"{_spread(values)} {goal.unit}".strip(),
-            "met" if goal.is_met(median) else f"missed by {_miss(goal, median)}",
-        )
+        goal.add_to(table, report.goal_values(goal))
     if report.tail_ms:
-        tail = statistics.median(report.tail_ms)
-        table.add_row(
-            f"loss of the last packet: repaired ({len(report.tail_ms)} times)",
-            f"at most {TAIL_GOAL_MS:g} ms",
-            f"{_spread(report.tail_ms)} ms",
-            "met" if tail <= TAIL_GOAL_MS else f"missed by {tail / TAIL_GOAL_MS - 1:.0%}",
-        )
+        name = f"loss of the last packet: repaired ({len(report.tail_ms)} times)"
+        tail: Goal[object] = Goal(name, lambda _: 0.0, TAIL_GOAL_MS, "at most", "ms")
+        tail.add_to(table, report.tail_ms)
     unbalanced = report.unbalanced
     table.add_row(
         "sent = delivered + lost, in every run of ours",
@@ -125,31 +104,12 @@ def _rows(report: Report) -> Table:
         results = [runs[name] for runs in report.repetitions]
         table.add_row(
             name,
-            _spread([result.p50 for result in results]),
-            _spread([result.p99 for result in results]),
-            _spread([result.rate for result in results]),
-            _spread([float(result.missing) for result in results]),
+            spread([result.p50 for result in results]),
+            spread([result.p99 for result in results]),
+            spread([result.rate for result in results]),
+            spread([float(result.missing) for result in results]),
         )
     return table
-
-
-def _spread(values: Sequence[float]) -> str:
-    if any(math.isnan(value) for value in values):
-        return "–"
-    median = statistics.median(values)
-    return f"{_figure(median)} ({_figure(min(values))}–{_figure(max(values))})"
-
-
-def _figure(value: float) -> str:
-    if value >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
-
-
-def _miss(goal: Goal, value: float) -> str:
-    if goal.target == 0:
-        return f"{value:,.0f}"
-    return f"{abs(value / goal.target - 1):.0%}"
 
 
 def save(report: Report, path: Path) -> None:
