@@ -14,7 +14,7 @@ EXTENSIONS = [
         extra_compile_args=["-O3"],
         optional=True,
     )
-    for name in ("_datagrams", "_lane")
+    for name in ("_datagrams", "_envelope", "_lane")
 ]
 
 setup(

@@ -5,8 +5,9 @@
 
 KIND is `onehop` (blocking), `onehop-asyncio`, `onehop-uvloop`, `pyzmq` (plain sockets, blocking) or
 `pyzmq-asyncio` (`zmq.asyncio`). Plain pyzmq does the same work: every event is the same MessagePack
-array, packed before it is sent and unpacked when it has come. `occurred_at_ns` is when an event was
-due, so latency is from when it should have left to when the application has it.
+array, packed before it is sent and unpacked when it has come. `occurred_at_ns` is the time just
+before an event is handed to the sender's API, so latency is from there to when the application has
+it.
 
 The sender prints its URL, waits until a receiver is there, sends, and prints one JSON object; the
 receiver prints one too.
@@ -48,13 +49,13 @@ class Measured:
         self.latencies_ns = array("q")
         self.first_ns = self.last_ns = 0
 
-    def take(self, due_ns: int) -> bool:
+    def take(self, handed_ns: int) -> bool:
         """Notes an event; True when it was the last one."""
         now = time.time_ns()
         latencies = self.latencies_ns
         if not latencies:
             self.first_ns = now
-        latencies.append(now - due_ns)
+        latencies.append(now - handed_ns)
         self.last_ns = now
         return len(latencies) == self.count
 
@@ -73,18 +74,14 @@ class Measured:
 
 
 def pace(rate: int, count: int, send: Any) -> float:
-    """Calls `send(due_ns)` for each event, open loop; a rate of 0 is as fast as it can."""
+    """Calls `send(now_ns)` for each event, open loop; a rate of 0 is as fast as it can."""
     started_ns = time.time_ns()
-    if not rate:
-        for _ in range(count):
-            send(time.time_ns())
-    else:
-        for number in range(count):
-            due_ns = started_ns + number * 1_000_000_000 // rate
-            while (ahead_ns := due_ns - time.time_ns()) > 0:
-                if ahead_ns > 200_000:
-                    time.sleep((ahead_ns - 100_000) / 1e9)
-            send(due_ns)
+    for number in range(count):
+        if rate:
+            ahead_ns = started_ns + number * 1_000_000_000 // rate - time.time_ns()
+            if ahead_ns > 0:
+                time.sleep(ahead_ns / 1e9)
+        send(time.time_ns())
     return (time.time_ns() - started_ns) / 1e9
 
 
@@ -97,7 +94,7 @@ def send_onehop(rate: int, count: int) -> dict[str, object]:
         publisher.ready(timeout_s=30)
         publish = publisher.publish
         elapsed_s = pace(
-            rate, count, lambda due_ns: publish(TOPIC, VALUE, key=KEY, occurred_at_ns=due_ns)
+            rate, count, lambda now_ns: publish(TOPIC, VALUE, key=KEY, occurred_at_ns=now_ns)
         )
         sent = publisher.stats.sent
     return {"sent": sent, "rate_per_s": count / elapsed_s}
@@ -115,9 +112,9 @@ def send_pyzmq(rate: int, count: int) -> dict[str, object]:
         while not poller.poll(HELLO_MS):
             sock.send(b"hello")
 
-        def send(due_ns: int) -> None:
-            now = time.time_ns()
-            sock.send(packb((1, TOPIC, VALUE, KEY, SOURCE, due_ns, now, None)))
+        def send(now_ns: int) -> None:
+            sent_at_ns = time.time_ns()
+            sock.send(packb((1, TOPIC, VALUE, KEY, SOURCE, now_ns, sent_at_ns, None)))
 
         elapsed_s = pace(rate, count, send)
         time.sleep(1.0)

@@ -4,7 +4,7 @@
 Budget of the hot path: one copy of each message, one tuple for each event.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdlib cimport free, realloc
@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy, memmove
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from onehop.transport._datagrams cimport (
-    NOW, SOCKADDR_BYTES, DatagramReader, deadline_after, is_past, mmsghdr, msghdr,
+    NOW, SLEEPING, SOCKADDR_BYTES, DatagramReader, deadline_after, is_past, msghdr,
 )
 
 from onehop.transport.envelope import Whole, decode
@@ -52,8 +52,10 @@ cdef class Lane:
     cdef Place* _places  # one for each of the messages
     cdef Py_ssize_t _front, _room
 
-    def __cinit__(self, DatagramReader reader, *, is_raw, tuple topics, is_lost=None):
-        self._reader, self._is_raw, self._topics, self._is_lost = reader, is_raw, topics, is_lost
+    def __cinit__(self, reader, *, is_raw, tuple topics, is_lost=None):
+        if isinstance(reader, DatagramReader):
+            self._reader = reader
+        self._is_raw, self._topics, self._is_lost = is_raw, topics, is_lost
         self._messages, self._latencies_ns, self._runs = [], [], []
         self._stream = ""
 
@@ -62,6 +64,12 @@ cdef class Lane:
 
     def __len__(self):
         return PyList_GET_SIZE(self._messages) - self._front
+
+    @property
+    def unsettled(self):
+        """Events taken since `settle`, at least; filtered ones count too."""
+        cdef unsigned long long run = self._run_stop - self._run_first
+        return PyList_GET_SIZE(self._latencies_ns) + PyList_GET_SIZE(self._runs) + run
 
     def open(self, bytes session, tuple origin, source, epoch, stream=""):
         """Begins with a session whose packets come from `origin`; nothing of another one waits."""
@@ -78,6 +86,8 @@ cdef class Lane:
 
     def read(self, int how, timeout_s):
         """Reads what is there, waiting for it as told; returns what is not the lane's."""
+        if self._reader is None:
+            raise TypeError("a lane for datagrams needs a compiled reader of them")
         cdef long long deadline_ns = 0 if how == NOW else deadline_after(timeout_s)
         cdef int count = self._reader.fetch(how, deadline_ns)
         while count == 0 and how != NOW and not is_past(deadline_ns):
@@ -109,7 +119,9 @@ cdef class Lane:
                 at_ns = self._reader.stamp(header)
                 if at_ns < 0 or (self._is_lost is not None and self._is_lost()):
                     continue
-                is_next = is_next and self._is_ours(&header.msg_hdr) and self._append(header, at_ns)
+                is_next = is_next and self._is_ours(&header.msg_hdr) and self._append(
+                    <unsigned char*>header.msg_hdr.msg_iov.iov_base, header.msg_len, at_ns
+                )
                 if not is_next:
                     rest.append(self._reader.received(header, at_ns))
         finally:
@@ -128,10 +140,11 @@ cdef class Lane:
         self._sockaddr_bytes, self._is_origin_known = length, True
         return True
 
-    cdef bint _append(self, mmsghdr* header, long long at_ns) except -1:
+    cdef bint _append(
+        self, const unsigned char* data, Py_ssize_t end, long long at_ns
+    ) except -1:
         """Takes a packet if it is the next one and whole."""
-        cdef const unsigned char* data = <unsigned char*>header.msg_hdr.msg_iov.iov_base
-        cdef Py_ssize_t length, at = HEADER_BYTES, end = header.msg_len
+        cdef Py_ssize_t length, at = HEADER_BYTES
         if end < HEADER_BYTES or memcmp(data, self._session, SESSION_BYTES):
             return False
         if big_endian(data + SESSION_BYTES, 8) != self.next_number:
@@ -270,6 +283,35 @@ cdef class Lane:
         runs, self._runs = self._runs, []
         latencies_ns, self._latencies_ns = self._latencies_ns, []
         return runs, latencies_ns
+
+
+cdef class MessageLane(Lane):
+    """The same over a reader in Python, which has the packets as bytes."""
+    cdef object _receive, _receive_wait, _spin
+
+    def __init__(self, reader, *, is_raw, topics, is_lost=None):
+        self._receive, self._receive_wait = reader.receive, reader.receive_wait
+        self._spin = reader.spin
+
+    def read(self, int how, timeout_s):
+        """Reads what is there, waiting for it as told; returns what is not the lane's."""
+        cdef list received
+        cdef Py_ssize_t index
+        cdef bytes data
+        if how == NOW:
+            received = self._receive()
+        else:
+            received = (self._receive_wait if how == SLEEPING else self._spin)(timeout_s)
+        self._drop_taken()
+        if self._is_lost is not None:
+            received = [datagram for datagram in received if not self._is_lost()]
+        for index in range(PyList_GET_SIZE(received)):
+            data, origin, at_ns = received[index]
+            if origin != self._origin or not self._append(
+                <unsigned char*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data), at_ns
+            ):
+                return received[index:]
+        return []
 
 
 cdef Py_ssize_t size_of(message):

@@ -12,16 +12,30 @@ stand in the transport's own framing. Pieces are consecutive messages, see piece
 delivery says of itself becomes headers of the event.
 
 `msgpack` is used as it is the reference implementation and compiled; nothing here is specific
-to it.
+to it. The checks of the usual event are compiled too (`_envelope.pyx`); what is in any way unusual
+is read here.
 """
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 
+from .datagrams import COMPILED
 from .errors import LimitError, Malformed, UnsupportedValue
 from .event import NO_HEADERS
+
+if TYPE_CHECKING or COMPILED:
+    from ._envelope import decode_usual as _decode_usual
+    from ._envelope import is_usual as _is_usual
+else:
+
+    def _is_usual(*_event: object) -> bool:
+        return False
+
+    def _decode_usual(*_message: object) -> None:
+        return None
+
 
 FORMAT_VERSION = 1
 
@@ -99,16 +113,8 @@ class EventEncoder:
         headers: Mapping[str, str] | None,
     ) -> bytes:
         """The bytes of an event; raises `LimitError` or `UnsupportedValue` before any is sent."""
-        _check_text("topic", topic, 1, MAX_TOPIC_BYTES)
-        if key is not None:
-            _check_text("key", key, 0, MAX_KEY_BYTES)
-        if headers:
-            _check_headers(headers)
-        if type(occurred_at_ns) is not int:
-            seen = type(occurred_at_ns).__name__
-            raise LimitError(f"occurred_at_ns is a {seen}, expected whole nanoseconds")
-        if type(value) not in _PLAIN and isinstance(value, _COMPOUND):
-            _check_compound(value, MAX_NESTING)
+        if not _is_usual(topic, value, key, headers, occurred_at_ns):
+            _check(topic, value, key, headers, occurred_at_ns)
         fields = (
             FORMAT_VERSION, topic, value, key, self._source, occurred_at_ns, sent_at_ns,
             dict(headers) if headers else None,
@@ -123,6 +129,22 @@ class EventEncoder:
                 f"event on {topic!r} has {len(data)} bytes, at most {MAX_EVENT_BYTES} can be sent"
             )
         return data
+
+
+def _check(
+    topic: str, value: Any, key: str | None, headers: Mapping[str, str] | None, occurred_at_ns: int
+) -> None:
+    """Raises on what cannot be sent, as far as MessagePack does not."""
+    _check_text("topic", topic, 1, MAX_TOPIC_BYTES)
+    if key is not None:
+        _check_text("key", key, 0, MAX_KEY_BYTES)
+    if headers:
+        _check_headers(headers)
+    if type(occurred_at_ns) is not int:
+        seen = type(occurred_at_ns).__name__
+        raise LimitError(f"occurred_at_ns is a {seen}, expected whole nanoseconds")
+    if type(value) not in _PLAIN and isinstance(value, _COMPOUND):
+        _check_compound(value, MAX_NESTING)
 
 
 def encode_piece(index: int, pieces: int, data: bytes) -> bytes:
@@ -144,6 +166,9 @@ PIECE_OVERHEAD_BYTES = len(encode_piece(0xFFFF, 0xFFFF, b"\0" * 0x10000)) - 0x10
 
 def decode(data: bytes) -> Whole | Piece:
     """Reads one message; raises `Malformed` on anything that is not exactly an event or piece."""
+    usual = _decode_usual(Whole, data)
+    if usual is not None:
+        return usual
     size = len(data)
     if size > MAX_DELIVERY_BYTES:
         raise Malformed("too_large", f"message of {size} bytes, at most {MAX_EVENT_BYTES}")

@@ -43,6 +43,8 @@ BATCHES_PER_PUMP = 4
 """What one pump reads of a port before the application gets its turn."""
 
 
+MAX_UNSETTLED = 256
+"""Events taken from the lane whose accounts may wait; a look at the ledger has them written."""
 MAX_LANE_EVENTS = 8192
 """Messages that wait in the lane; going on to the queue with all of them takes about 25 ms."""
 
@@ -202,6 +204,16 @@ class Intake:
             for session, stream in self._streams.items()
         }
         gate.grant(taken, is_idle=not (len(self.lane) or len(self._queue) or gate))
+
+    @property
+    def is_calm(self) -> bool:
+        """True while the lane can go on reading as it is: the accounts can wait a little."""
+        return (
+            self.is_lane_readable
+            and self._gate is None
+            and not self.lane.is_stuck
+            and self.lane.unsettled < MAX_UNSETTLED
+        )
 
     def before_wait(self) -> None:
         """Nothing is there to be taken: settles, and lets the lane read if it can."""

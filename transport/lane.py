@@ -13,8 +13,9 @@ everything behind it, and goes the long way; what comes out of there in turn is 
     settle()   what became of the numbers since the last time, and the latencies of the taken
 
 This file is the specification in plain Python, `_lane.pyx` the same over the compiled reader's
-buffers. A lane is used by one thread at a time, except that others may use it while one waits in
-`read`, which they must not do too.
+buffers (`Lane`), and over packets that a reader in Python has (`MessageLane`). A lane is used by
+one thread at a time, except that others may use it while one waits in `read`, which they must not
+do too.
 """
 
 import time
@@ -90,6 +91,11 @@ class PythonLane:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def unsettled(self) -> int:
+        """Events taken since `settle`, at least; filtered ones count too."""
+        return len(self._latencies_ns) + len(self._runs) + self._run_stop - self._run_first
 
     def open(
         self, session: bytes, origin: Address, source: str, epoch: int, stream: str = ""
@@ -250,7 +256,8 @@ class PythonLane:
 
 if TYPE_CHECKING:
     Lane = PythonLane
+    MessageLane = PythonLane
 elif COMPILED:
-    from onehop.transport._lane import Lane
+    from onehop.transport._lane import Lane, MessageLane
 else:
-    Lane = PythonLane
+    Lane = MessageLane = PythonLane

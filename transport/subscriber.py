@@ -217,9 +217,10 @@ class Subscriber:
     # -- blocking --------------------------------------------------------------------------------
 
     def _next_item(self, give_up_at: float | None) -> Item | None:
-        item = self._take()
-        if item is not None:
-            return item
+        if self._fault is not None or not self._intake.is_calm or len(self._lane):
+            item = self._take()
+            if item is not None:
+                return item
         while not self._is_closed:
             item = self._wait_and_pump(give_up_at) or self._take()
             if item is not None:
@@ -276,8 +277,10 @@ class Subscriber:
         if self._waiting is not None:
             raise LocalError("another thread waits for this subscriber already")
         try:
-            with self._shield, self._lock:
-                self._intake.before_wait()
+            with self._lock:
+                if not self._intake.is_calm:
+                    with self._shield:
+                        self._intake.before_wait()
                 is_in_lane = self._intake.is_lane_readable
                 timeout = None if is_in_lane else self._intake.next_timeout()
                 if self._is_closed:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onehop.transport.envelope import (
+    MAX_DELIVERY_BYTES,
     MAX_EVENT_BYTES,
     MAX_PIECES,
     PIECE_OVERHEAD_BYTES,
@@ -252,14 +253,14 @@ def test_the_same_number_again_changes_nothing() -> None:
 @pytest.mark.parametrize("extra", [-1, 0, 1])
 def test_an_event_larger_than_allowed_is_malformed_even_when_complete(extra: int) -> None:
     assembler = Assembler(first_number=1)
-    half = MAX_EVENT_BYTES // 2
+    half = MAX_DELIVERY_BYTES // 2
 
     results = add_all(
         assembler, [(1, Piece(0, 2, bytes(half))), (2, Piece(1, 2, bytes(half + extra)))]
     )
 
     if extra <= 0:
-        assert results == [Complete(1, 2, bytes(MAX_EVENT_BYTES + extra))]
+        assert results == [Complete(1, 2, bytes(MAX_DELIVERY_BYTES + extra))]
     else:
         assert results == [Useless(1, 2, MALFORMED)]
     assert assembler.size_bytes == 0

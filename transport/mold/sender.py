@@ -102,6 +102,7 @@ class SenderSession(Generic[AddressT]):
         self._opening_heartbeats = options.opening_heartbeats
         self._packets: list[bytes] = [self._empty_packet()] * options.opening_heartbeats
         self._heartbeats = HeartbeatSchedule(now)
+        self._sent_at: float | None = None  # since the heartbeats were looked at
 
     @property
     def next_number(self) -> int:
@@ -123,15 +124,14 @@ class SenderSession(Generic[AddressT]):
                 f"holds at most {self.max_message_bytes}"
             )
         block = encode_block(message)
-        if (
-            self._blocks_bytes + len(block) > self._packet_bytes
-            or len(self._blocks) == MAX_MESSAGE_COUNT
-        ):
+        size_bytes = self._blocks_bytes + len(block)
+        if size_bytes > self._packet_bytes or len(self._blocks) == MAX_MESSAGE_COUNT:
             self._close_packet()
+            size_bytes = self._blocks_bytes + len(block)
         number = self.ring.append(block, now)
         self._blocks.append(block)
-        self._blocks_bytes += len(block)
-        self._heartbeats.sent(now)
+        self._blocks_bytes = size_bytes
+        self._sent_at = now  # from where the next heartbeat counts
         return number
 
     def datagrams_to_send(self, now: float) -> list[bytes]:
@@ -155,7 +155,7 @@ class SenderSession(Generic[AddressT]):
                 self._close_packet()
             self.is_ending = True
             self._packets += [self._empty_packet()] * self._opening_heartbeats
-            self._heartbeats.sent(now)
+            self._sent_at = now
 
     def receive_request(self, data: bytes, address: AddressT, now: float) -> None:
         """Takes a request datagram from `address`."""
@@ -168,16 +168,22 @@ class SenderSession(Generic[AddressT]):
     def next_timeout(self) -> float:
         """When `handle_timeout` and `replies` are to be called at the latest."""
         retry_at = self.desk.next_timeout()
-        due_at = self._heartbeats.due_at
+        due_at = self._heartbeat_due_at()
         return due_at if retry_at is None else min(due_at, retry_at)
 
     def handle_timeout(self, now: float) -> None:
         """Makes the heartbeat that is due, if one is."""
-        if now >= self._heartbeats.due_at:
+        if now >= self._heartbeat_due_at():
             if self._blocks:
                 self._close_packet()
             self._packets.append(self._empty_packet())
             self._heartbeats.beat(now)
+
+    def _heartbeat_due_at(self) -> float:
+        if self._sent_at is not None:
+            self._heartbeats.sent(self._sent_at)
+            self._sent_at = None
+        return self._heartbeats.due_at
 
     def _empty_packet(self) -> bytes:
         count = END_OF_SESSION_COUNT if self.is_ending else HEARTBEAT_COUNT

@@ -64,14 +64,15 @@ class Blockers:
     """Those a publisher waits for."""
 
     def __init__(self) -> None:
-        self._blockers: dict[bytes, Blocker] = {}
+        self.by_name: dict[bytes, Blocker] = {}
+        """Those there are, by the name of the subscriber."""
         self._given_up: set[bytes] = set()
         self.disconnected = 0
         self.refused = 0
         """Credits of subscribers beyond the bound."""
 
     def __bool__(self) -> bool:
-        return bool(self._blockers)
+        return bool(self.by_name)
 
     def receive(
         self,
@@ -84,13 +85,13 @@ class Blockers:
         """Takes a credit; `sent` is how many messages each session has."""
         if credit.name in self._given_up:
             return
-        blocker = self._blockers.get(credit.name)
+        blocker = self.by_name.get(credit.name)
         if blocker is None:
-            if len(self._blockers) >= MAX_BLOCKERS and not self._forget_stranger():
+            if len(self.by_name) >= MAX_BLOCKERS and not self._forget_stranger():
                 self.refused += 1
                 return
             blocker = Blocker(credit.name, requester, credit.window, credit.timeout_s)
-            self._blockers[credit.name] = blocker
+            self.by_name[credit.name] = blocker
         blocker.requester = requester
         blocker.window, blocker.timeout_s = credit.window, credit.timeout_s
         blocker.wanted = credit.wanted
@@ -103,47 +104,47 @@ class Blockers:
         )
 
     def _forget_stranger(self) -> bool:
-        for blocker in self._blockers.values():
+        for blocker in self.by_name.values():
             if not blocker.is_subscribed:
-                del self._blockers[blocker.name]
+                del self.by_name[blocker.name]
                 return True
         return False
 
     def subscribed(self, name: bytes) -> None:
         """A subscriber is there: from now on it is waited for."""
-        if name in self._blockers:
-            self._blockers[name].is_subscribed = True
+        if name in self.by_name:
+            self.by_name[name].is_subscribed = True
 
     def opened(self, session: bytes, prefix: bytes) -> None:
         """A stream begins: those who want it have taken none of it."""
-        for blocker in self._blockers.values():
+        for blocker in self.by_name.values():
             if blocker.wanted and prefix.startswith(blocker.wanted):
                 blocker.taken.setdefault(session, 0)
 
     def sent(self, session: bytes) -> None:
         """Notes that a message of a session was numbered."""
-        for blocker in self._blockers.values():
+        for blocker in self.by_name.values():
             if session in blocker.taken:
                 blocker.outstanding += 1
 
     def full(self) -> list[Blocker]:
         """Those that have no room for anything."""
-        return [blocker for blocker in self._blockers.values() if blocker.is_full]
+        return [blocker for blocker in self.by_name.values() if blocker.is_full]
 
     def to_wait_for(self, session: bytes) -> list[Blocker]:
         """Those whose window a message of that session would overfill."""
-        return [b for b in self._blockers.values() if b.is_full and session in b.taken]
+        return [b for b in self.by_name.values() if b.is_full and session in b.taken]
 
     def forget(self, name: bytes) -> None:
         """It is gone."""
-        self._blockers.pop(name, None)
+        self.by_name.pop(name, None)
         self._given_up.discard(name)
 
     def give_up(self, blockers: Iterable[Blocker]) -> list[tuple[bytes, Address]]:
         """Waits for them no more; returns what is to be said to each."""
         farewells = []
         for blocker in blockers:
-            del self._blockers[blocker.name]
+            del self.by_name[blocker.name]
             self._given_up.add(blocker.name)
             self.disconnected += 1
             farewells.append((FAREWELL, blocker.requester))

@@ -15,7 +15,7 @@ from pathlib import Path
 import zmq
 
 from ..datagrams import Address, Received
-from ..lane import Lane, PythonLane
+from ..lane import Lane, MessageLane
 from ..ports import BATCH
 from .address import ZeroMQAddress
 from .claims import Claims
@@ -36,6 +36,11 @@ from .sockets import (
     secure_server,
 )
 from .wire import NAME_BYTES, random_name, subscriptions
+
+LONGEST_WAIT_MS = 60_000
+CALM = 16
+"""Messages that are read one by one, each when it comes, before it is looked whether more came with
+one of them; when more did, it is looked each time."""
 
 
 class DataPort:
@@ -67,6 +72,7 @@ class DataPort:
         security = address.security("subscriber")
         self._doorkeeper: Doorkeeper | None = None
         self._timeout_ms = -1
+        self._is_dense, self._calm = False, 0
         self._handshakes = Handshakes()
         self._context = new_context()
         self._epoll = select.epoll()
@@ -153,27 +159,39 @@ class DataPort:
 
     def receive_wait(self, timeout_s: float | None) -> list[Received]:
         """What has come, sleeping until something has."""
+        only = self._only
+        if only is None or timeout_s == 0:
+            return self._poll_and_receive(timeout_s)
+        received: list[Received] = []
+        timeout_ms = LONGEST_WAIT_MS if timeout_s is None else max(1, int(timeout_s * 1e3))
+        if timeout_ms != self._timeout_ms:
+            only.setsockopt(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
+        try:
+            message = only.recv()
+        except zmq.Again:
+            self.has_more = False
+            return received
+        except zmq.ZMQError:
+            if not only.closed:  # by a signal handler, in the middle of it
+                raise
+            return received
+        self.has_more = True  # perhaps; the next wait does not sleep if there is
+        self._sort(message, self._inlets[0], time.time_ns(), received)
+        if self._is_dense or self._calm >= CALM:
+            more = self.receive()
+            self._is_dense, self._calm = bool(more), 0
+            received += more
+        else:
+            self._calm += 1
+        return received
+
+    def _poll_and_receive(self, timeout_s: float | None) -> list[Received]:
         received = self.receive()
         if received or self.has_more or timeout_s == 0:
             return received
-        timeout_ms = 60_000 if timeout_s is None else max(1, int(timeout_s * 1e3))
-        if self._only is None:
-            self._epoll.poll(timeout_ms / 1e3)
-            return self.receive()
-        if timeout_ms != self._timeout_ms:
-            self._only.setsockopt(zmq.RCVTIMEO, timeout_ms)
-            self._timeout_ms = timeout_ms
-        try:
-            message = self._only.recv()
-        except zmq.Again:
-            return received
-        except zmq.ZMQError:
-            if not self._only.closed:  # by a signal handler, in the middle of it
-                raise
-            return received
-        self.has_more = True
-        self._sort(message, self._inlets[0], time.time_ns(), received)
-        return received
+        self._epoll.poll(LONGEST_WAIT_MS / 1e3 if timeout_s is None else timeout_s)
+        return self.receive()
 
     def spin(self, timeout_s: float) -> list[Received]:
         """The same without sleeping."""
@@ -223,8 +241,8 @@ class DataPort:
         topics: tuple[str, ...],
         is_lost: Callable[[], bool] | None = None,
     ) -> Lane:
-        """A plain lane: the compiled one reads datagrams only."""
-        return PythonLane(self, is_raw=is_raw, topics=topics, is_lost=is_lost)
+        """A lane over what `receive` gives."""
+        return MessageLane(self, is_raw=is_raw, topics=topics, is_lost=is_lost)
 
     def wake(self) -> None:
         """Waits are short."""

@@ -302,38 +302,39 @@ class Groups:
         self._options = options
         self._desk = desk
         self._sender = sender
-        self._groups: dict[str, Group] = {}
+        self.by_name: dict[str, Group] = {}
+        """Those that have had a member."""
         self._of_member: dict[bytes, Group] = {}
         self.late = 0
         """Events said to be done by members that no longer had them."""
 
     def __bool__(self) -> bool:
-        return bool(self._groups)
+        return bool(self.by_name)
 
     def __iter__(self) -> Iterator[Group]:
-        return iter(self._groups.values())
+        return iter(self.by_name.values())
 
     def find(self, name: str) -> Group | None:
         """A group that has had a member."""
-        return self._groups.get(name)
+        return self.by_name.get(name)
 
     def why_not(self, join: Join) -> str | None:
         """Why somebody cannot join; None when they can."""
-        group = self._groups.get(join.group)
+        group = self.by_name.get(join.group)
         if group is not None:
             return group.why_not(join)
-        if len(self._groups) >= MAX_GROUPS:
+        if len(self.by_name) >= MAX_GROUPS:
             return f"the publisher has {MAX_GROUPS} groups, which is the most"
         return None
 
     def open(self, join: Join) -> Group:
         """A new group, on the terms of its first member."""
-        group = self._groups[join.group] = Group(join, self._options, self._desk)
+        group = self.by_name[join.group] = Group(join, self._options, self._desk)
         return group
 
     def join(self, join: Join, requester: Address, now: float) -> Member:
         """A member comes to a group that is there."""
-        group = self._groups[join.group]
+        group = self.by_name[join.group]
         self._of_member[join.name] = group
         return group.join(join, requester, self._sender, now)
 

@@ -8,7 +8,6 @@ that from the number, and takes it only there.
 """
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from ..envelope import encode_delivery
 from ..mold.ring import RingOptions
@@ -21,12 +20,10 @@ silent longest is forgotten, and counted."""
 LONG_AGO = float("-inf")
 
 
-class LastValue(NamedTuple):
-    """An event as it was published."""
-
-    stream: str
-    sequence: int
-    data: bytes
+LastValue = tuple[int, str, int, bytes]
+"""How many were published before it, its stream, its number there, its bytes."""
+FORGET_SHARE = 64
+"""At the bound one in so many is forgotten at once: finding them looks at all."""
 
 
 class LastValues:
@@ -34,7 +31,8 @@ class LastValues:
 
     def __init__(self, options: RingOptions) -> None:
         self._max_bytes = options.max_bytes
-        self._values: dict[tuple[str, str | None], LastValue] = {}  # the longest silent first
+        self._values: dict[tuple[str, str | None], LastValue] = {}
+        self._published = 0
         self.size_bytes = 0
         self.forgotten = 0
 
@@ -45,26 +43,38 @@ class LastValues:
         self, topic: str, key: str | None, stream: str, sequence: int, data: bytes
     ) -> None:
         """Notes an event that was published."""
-        values, name = self._values, (topic, key)
-        before = values.pop(name, None)
+        name = (topic, key)
+        before = self._values.get(name)
+        self._values[name] = (self._published, stream, sequence, data)
+        self._published += 1
         if before is not None:
-            self.size_bytes -= len(before.data)
-        values[name] = LastValue(stream, sequence, data)
-        self.size_bytes += len(data)
-        while len(values) > MAX_LAST_VALUES or self.size_bytes > self._max_bytes:
-            if len(values) == 1:
+            self.size_bytes += len(data) - len(before[3])
+        else:
+            self.size_bytes += len(data)
+            if len(self._values) > MAX_LAST_VALUES:
+                self._forget()
+        if self.size_bytes > self._max_bytes:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Lets the longest silent go, until there is room for some more."""
+        values = self._values
+        most = max(1, MAX_LAST_VALUES - MAX_LAST_VALUES // FORGET_SHARE)
+        most_bytes = self._max_bytes - self._max_bytes // FORGET_SHARE
+        for name in sorted(values, key=lambda name: values[name][0]):
+            if len(values) == 1 or (len(values) <= most and self.size_bytes <= most_bytes):
                 return
-            self.size_bytes -= len(values.pop(next(iter(values))).data)
+            self.size_bytes -= len(values.pop(name)[3])
             self.forgotten += 1
 
     def snapshot(self, topics: tuple[str, ...], max_message_bytes: int) -> "Snapshot":
         """All of them whose topic begins with one of `topics`, in the order of publishing."""
-        wanted = (
+        wanted = [
             value
             for (topic, _), value in self._values.items()
             if not topics or topic.startswith(topics)
-        )
-        return Snapshot(wanted, max_message_bytes)
+        ]
+        return Snapshot(sorted(wanted), max_message_bytes)
 
 
 class Snapshot:
@@ -74,7 +84,7 @@ class Snapshot:
 
     def __init__(self, values: Iterable[LastValue], max_message_bytes: int) -> None:
         self._blocks: list[bytes] = []
-        for stream, sequence, data in values:
+        for _, stream, sequence, data in values:
             message = encode_delivery(stream, sequence, 1, data)
             if len(message) <= max_message_bytes:
                 self._blocks.append(encode_block(message))

@@ -42,8 +42,9 @@ class PrivateSessions:
     ) -> None:
         """Notes an event that was numbered."""
         self.last_values.remember(topic, key, stream, sequence, data)
-        for group in self.groups:
-            group.offer(topic, key, stream, sequence, data, now)
+        if self.groups.by_name:
+            for group in self.groups:
+                group.offer(topic, key, stream, sequence, data, now)
 
     def receive(
         self,

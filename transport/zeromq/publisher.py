@@ -189,7 +189,7 @@ class ZeroMQPublisher(Publisher):
 
     def _wait_for_room(self, topic: str) -> None:
         streams = self._streams
-        if not streams.blockers or _running_loop() is not None:
+        if not streams.blockers.by_name or _running_loop() is not None:
             return
         stream = stream_of(topic)
         full = streams.to_wait_for(stream)
@@ -235,13 +235,13 @@ class ZeroMQPublisher(Publisher):
     ) -> int:
         data = self._encode(topic, value, key, headers, occurred_at_ns)
         streams = self._streams
-        stream = stream_of(topic)
+        stream = topic.partition(".")[0]
         if len(data) <= streams.max_message_bytes:
             number = streams.send(stream, data, now)
         else:
             for piece in split(data, streams.max_message_bytes):
                 number = streams.send(stream, piece, now)
-        streams.published(topic, key, stream, number, data, now)
+        streams.private.published(topic, key, stream, number, data, now)
         return number
 
     def _send_full(self) -> None:
@@ -249,7 +249,7 @@ class ZeroMQPublisher(Publisher):
 
     def _send_all(self, now: float) -> None:
         self._send(self._streams.messages_to_send(now))
-        if self._streams.private.groups:
+        if self._streams.private.groups.by_name:
             for message, subscriber in self._streams.private_messages(now):
                 self._reply(bytes.fromhex(subscriber[0]), message)
 
@@ -268,7 +268,8 @@ class ZeroMQPublisher(Publisher):
             self._packed_at = now
             self._send_all(now)
             return
-        self._send_full()
+        if self._streams.has_messages:
+            self._send_full()
         if not self._is_holding:
             self._is_holding = True
             self._wake()

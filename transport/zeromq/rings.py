@@ -13,8 +13,10 @@ class RingSpace:
     """The bounds that all rings of a publisher share."""
 
     def __init__(self, options: RingOptions) -> None:
-        self._options = options
+        self._max_messages, self._max_bytes = options.max_messages, options.max_bytes
+        self._max_age_s = options.max_age_s
         self._oldest: deque[StreamRing] = deque()  # whose message is the oldest, the next, …
+        self._sent_at: deque[float] = deque()  # and when each was sent
         self.size_bytes = 0
         self.evicted = 0
 
@@ -23,15 +25,18 @@ class RingSpace:
 
     def add(self, ring: "StreamRing", size_bytes: int, now: float) -> None:
         """Notes a new message and evicts what is beyond a bound, never the new one."""
-        options, oldest = self._options, self._oldest
+        oldest, sent_at = self._oldest, self._sent_at
         oldest.append(ring)
+        sent_at.append(now)
         self.size_bytes += size_bytes
-        horizon = now - options.max_age_s
-        while len(oldest) > 1 and (
-            len(oldest) > options.max_messages
-            or self.size_bytes > options.max_bytes
-            or oldest[0].first_sent_at < horizon
+        while (
+            len(oldest) > self._max_messages
+            or self.size_bytes > self._max_bytes
+            or sent_at[0] < now - self._max_age_s
         ):
+            if len(oldest) == 1:
+                return
+            sent_at.popleft()
             self.size_bytes -= oldest.popleft().evict()
             self.evicted += 1
 
@@ -46,11 +51,6 @@ class StreamRing:
         self._kept: dict[int, tuple[bytes, float]] = {}
         self.first = self.next = 1
         self.size_bytes = 0
-
-    @property
-    def first_sent_at(self) -> float:
-        """When the oldest message was sent."""
-        return self._kept[self.first][1]
 
     def append(self, block: bytes, now: float) -> int:
         """Keeps one message block; returns its number."""

@@ -1,7 +1,7 @@
 """The streams of one publisher, without I/O: who listens, what goes out, what is asked for.
 
     send(stream, message)      numbered within its stream, kept, packed
-    published(event)           for groups, and for those who want the last values
+    private                    groups, and the last values: see `private.py`
     receive_subscription       a hello is answered with what there is; who has got it is counted
     receive_request, replies   repairs and replay, for all streams at one desk; credit; whatever
                                single subscribers ask for and get
@@ -120,6 +120,11 @@ class Streams:
         self._round_part = 0
 
     @property
+    def has_messages(self) -> bool:
+        """True when `full_messages_to_send` has something."""
+        return bool(self._messages)
+
+    @property
     def sent(self) -> int:
         """Messages numbered, of all streams."""
         return sum(stream.session.next_number - 1 for stream in self._by_index)
@@ -153,15 +158,9 @@ class Streams:
                 self._ticks_at = now + TICK_S
         if session.has_full_packet:
             self._take_packets(stream, session.full_datagrams_to_send())
-        if self.blockers:
+        if self.blockers.by_name:
             self.blockers.sent(session.session)
         return number
-
-    def published(
-        self, topic: str, key: str | None, stream: str, number: int, data: bytes, now: float
-    ) -> None:
-        """Notes an event, all messages of which have been numbered."""
-        self.private.published(topic, key, stream, number, data, now)
 
     def messages_to_send(self, now: float) -> list[bytes]:
         """Everything that has not gone out yet, in order."""
