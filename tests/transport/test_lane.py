@@ -48,6 +48,8 @@ class Wire:
         options.setdefault("topics", ())
         if kind == "compiled":
             return _lane.Lane(_datagrams.DatagramReader(self.inlet), is_raw=is_raw, **options)
+        if kind == "messages":
+            return _lane.MessageLane(PurePythonReader(self.inlet), is_raw=is_raw, **options)
         return PythonLane(PurePythonReader(self.inlet), is_raw=is_raw, **options)
 
     def close(self) -> None:
@@ -55,7 +57,7 @@ class Wire:
             each.close()
 
 
-KINDS = ["python", "compiled"]
+KINDS = ["python", "compiled", "messages"]
 MakeLane = Callable[..., PythonLane]
 
 
@@ -321,11 +323,10 @@ def _play(wire: Wire, lane: PythonLane, tape: list[bytes], seed: int) -> list[ob
 @pytest.mark.parametrize("seed", range(15))
 def test_the_compiled_lane_and_the_plain_one_agree(wire: Wire, seed: int, is_raw: bool) -> None:
     tape = _tape(Random(seed), 60)
-    plain, compiled = (
-        _play(wire, wire.lane(kind, is_raw=is_raw, topics=("yes",)), tape, seed)
-        for kind in ("python", "compiled")
+    plain, compiled, messages = (
+        _play(wire, wire.lane(kind, is_raw=is_raw, topics=("yes",)), tape, seed) for kind in KINDS
     )
-    assert compiled == plain
+    assert compiled == messages == plain
     assert plain[-2][1] > 30  # type: ignore[index]  # it went far
 
 

@@ -1,5 +1,6 @@
 """The compiled modules under the address sanitizer, fed with broken datagrams."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -90,7 +91,50 @@ def _feed() -> None:
         elif random.random() < 0.1:
             while lane.pop() is not None:
                 pass
+    _feed_messages(random)
     print("fed")
+
+
+class _Shelf:
+    """A reader that has one message."""
+
+    def __init__(self) -> None:
+        self.message = b""
+
+    def receive(self) -> list[tuple[bytes, tuple[str, int], int]]:
+        return [(self.message, ("me", 0), 1)]
+
+    receive_wait = spin = None
+
+
+def _feed_messages(random: Random) -> None:
+    """Events, whole and broken, through the lane for messages and the compiled checks."""
+    from onehop.transport import Malformed, _lane
+    from onehop.transport.envelope import EventEncoder, decode
+    from onehop.transport.mold.wire import encode_packet
+
+    session, shelf = b"SESSION..1", _Shelf()
+    lane = _lane.MessageLane(shelf, is_raw=False, topics=())  # type: ignore[arg-type]
+    lane.open(session, ("me", 0), "fuzz", 1)
+    lane.expect(1)
+    encoder = EventEncoder("fuzz")
+    for _ in range(ROUNDS):
+        key = random.choice([None, "k", "é"])
+        value = random.choice([1, "x", {"a": 1.5}, {"a": [1]}, [b"y"], {1: None}])
+        data = bytearray(encoder.encode("t.x", value, key, random.getrandbits(62), 1, None))
+        if random.random() < 0.6:
+            for _ in range(random.randint(1, 3)):
+                data[random.randrange(len(data))] = random.getrandbits(8)
+        if random.random() < 0.3:
+            del data[random.randint(0, len(data)) :]
+        with contextlib.suppress(Malformed):
+            decode(bytes(data))
+        packet = encode_packet(session, lane.next_number, [bytes(data)] * random.randint(1, 3))
+        shelf.message = packet[: random.choice([len(packet), random.randint(0, len(packet))])]
+        lane.read(0, 0.0)
+        while lane.take() is not None or (lane.is_stuck and lane.pop() is not None):
+            pass
+        lane.settle()
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@
     attached    0xFF name epoch          the same, once all has been announced
     request     packet                   subscriber to publisher, DEALER/ROUTER
     reply       packet                   publisher to that subscriber, DEALER/ROUTER
+    live        NUL packet               the same, of a session for that subscriber alone
+    message     0xFF MessagePack         either way over DEALER/ROUTER: see `side.py`
 
 A packet is MoldUDP64: session(10) sequence(8) count(2), then `count` blocks of length(2) and
 data, each an event in MessagePack; count 0 is a heartbeat. A stream is the first segment of the
@@ -15,10 +17,9 @@ the byte 0xFF. The session of a stream is eight alphanumerics for the epoch of i
 two for the stream.
 
 The hello is how a subscriber is noticed: ZeroMQ hands subscriptions to the publisher, in order. The
-answer goes to that one subscriber by the same way as the data,
-ahead of all data that follows: it says which streams there are and the next number of each. The
-same is told to everyone of streams that have moved, and of all of them once a second, so that
-the loss of a last event is noticed.
+answer goes to that one subscriber by the same way as the data, ahead of all data that follows: it
+says which streams there are and the next number of each. The same is told to everyone of streams
+that have moved, and of all of them once a second, so that the loss of a last event is noticed.
 """
 
 import math
