@@ -217,7 +217,7 @@ class Subscriber:
     # -- blocking --------------------------------------------------------------------------------
 
     def _next_item(self, give_up_at: float | None) -> Item | None:
-        if self._fault is not None or not self._intake.is_calm or len(self._lane):
+        if self._is_worth_a_look():
             item = self._take()
             if item is not None:
                 return item
@@ -228,6 +228,10 @@ class Subscriber:
             if give_up_at is not None and time.monotonic() >= give_up_at:
                 return None
         return self._take()
+
+    def _is_worth_a_look(self) -> bool:
+        """False when `_take` has nothing for certain: while all is calm the queue is empty."""
+        return self._fault is not None or not self._intake.is_calm or len(self._lane) > 0
 
     def _take(self) -> Item | None:
         lane, queue = self._lane, self._queue
@@ -314,9 +318,10 @@ class Subscriber:
         if now >= self._turn_ends_at:
             self._turn_ends_at = now + TURN_S  # before the pause: it may be cancelled
             await asyncio.sleep(0)
-        item = self._take()
-        if item is not None:
-            return item
+        if self._is_worth_a_look():
+            item = self._take()
+            if item is not None:
+                return item
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._watch(loop)
@@ -326,12 +331,13 @@ class Subscriber:
             raise LocalError("another task waits for this subscriber already")
         while not self._is_closed:
             with self._lock:
-                self._intake.before_wait()
+                if not self._intake.is_calm:
+                    self._intake.before_wait()
             if self._intake.has_more():
                 self._pump_in_loop(True)
             self._waiter = loop.create_future()
             try:
-                item = self._take()  # what the caretaker may have brought since
+                item = self._take() if self._is_worth_a_look() else None  # from the caretaker
                 if item is None:
                     await self._waiter
             finally:

@@ -109,6 +109,7 @@ class DataPort:
             self.close()
             raise
         self._only = self._inlets[0].socket if len(self._inlets) == 1 else None
+        self._only_fd = -1 if self._only is None else int(self._only.fileno())
         self._claimed: dict[Address, Inlet] = {}  # by whom a claim is to be met, and where to go on
         if wish is not None:
             self.requests.claims = Claims(wish, self.directory.open)
@@ -128,7 +129,7 @@ class DataPort:
 
     def fileno(self) -> int:
         """Readable when something has happened."""
-        return self._epoll.fileno()
+        return self._epoll.fileno() if self._only is None else self._only_fd
 
     def receive(self) -> list[Received]:
         """What has come, a batch of each socket at most."""

@@ -32,6 +32,7 @@ from .address import Endpoint, ZeroMQAddress
 from .doorkeeper import Doorkeeper
 from .handshakes import Handshakes
 from .keys import Security
+from .request_port import DONTWAIT
 from .sockets import (
     bind,
     clock_name,
@@ -308,7 +309,7 @@ class ZeroMQPublisher(Publisher):
         if not messages:
             return
         for message in messages:
-            self._out.send(message, zmq.DONTWAIT)
+            self._out.send(message, DONTWAIT)
         self._has_sent = True
 
     def _answer(self) -> None:

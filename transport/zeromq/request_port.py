@@ -29,6 +29,8 @@ from .side import LIVE, Credit, Farewell, Opened, decode_downstream
 from .sockets import Socket, connect, new_socket, secure_client
 from .wire import CONTROL, EPOCH_BYTES
 
+EVENTS, POLLIN, DONTWAIT = int(zmq.EVENTS), int(zmq.POLLIN), int(zmq.DONTWAIT)
+"""As plain numbers: those of ZeroMQ are enumerations, and slow to work with."""
 LEAVE_MS = 500
 """How long a last word may take to leave."""
 
@@ -43,11 +45,11 @@ def take(sock: Socket) -> list[bytes]:
     recv, add = sock.recv, messages.append
     try:
         for _ in range(2):
-            if not int(sock.get(zmq.EVENTS)) & zmq.POLLIN:
+            if not int(sock.get(EVENTS)) & POLLIN:
                 return messages
-            add(recv(zmq.DONTWAIT))
+            add(recv(DONTWAIT))
         for _ in range(BATCH - 2):
-            add(recv(zmq.DONTWAIT))
+            add(recv(DONTWAIT))
     except zmq.Again:
         return messages
     except zmq.ZMQError:
