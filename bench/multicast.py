@@ -9,15 +9,13 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
 from .floors.build import build
 from .goals import GOALS, Runs, plan
 from .pairs import PairError, Result, run_pair
-from .report import Goal, goals_table, machine, spread
+from .report import Goal, as_rows, goals_table, machine, runs_table
 from .tail import tail_repairs_ms
 
 TAIL_GOAL_MS = 5.0
@@ -92,32 +90,12 @@ def show(report: Report, console: Console) -> None:
         "met" if not unbalanced else "missed",
     )
     console.print(table)
-    console.print(_rows(report))
-
-
-def _rows(report: Report) -> Table:
-    table = Table(box=box.MARKDOWN)
-    table.add_column("run")
-    for name in ("p50 µs", "p99 µs", "messages/s", "missing"):
-        table.add_column(name, justify="right")
-    for name in report.repetitions[0]:
-        results = [runs[name] for runs in report.repetitions]
-        table.add_row(
-            name,
-            spread([result.p50 for result in results]),
-            spread([result.p99 for result in results]),
-            spread([result.rate for result in results]),
-            spread([float(result.missing) for result in results]),
-        )
-    return table
+    console.print(runs_table(report.repetitions, "messages/s"))
 
 
 def save(report: Report, path: Path) -> None:
     """Everything that was measured, as JSON."""
-    rows = [
-        {name: {"receiver": dict(r.receiver), "sender": dict(r.sender)} for name, r in runs.items()}
-        for runs in report.repetitions
-    ]
+    rows = as_rows(report.repetitions)
     goals = {f"{place} {goal.name}": report.goal_values(goal) for place, goal in enumerate(GOALS)}
     content = {"repetitions": rows, "goals": goals, "tail_ms": report.tail_ms}
     path.write_text(json.dumps(content, indent=1))

@@ -139,8 +139,8 @@ def _run_once(floors: Mapping[str, Path], receiver: Receiver, traffic: Traffic) 
         _await_ready(receiving)
     sending = _start(sender_command, cores[0], False)
     try:
-        sent = _read_report(sending, "the sender")
-        received = _read_report(receiving, receiver.name)
+        sent = read_report(sending, "the sender")
+        received = read_report(receiving, receiver.name)
     finally:
         for process in (receiving, sending):
             process.kill()
@@ -163,7 +163,7 @@ def _await_ready(process: "subprocess.Popen[str]") -> None:
     process.stderr.readline()  # "ready", or the end of a process that failed
 
 
-def _read_report(process: "subprocess.Popen[str]", name: str) -> dict[str, Any]:
+def read_report(process: "subprocess.Popen[str]", name: str) -> dict[str, Any]:
     try:
         out, err = process.communicate(timeout=RUN_TIMEOUT_S)
     except subprocess.TimeoutExpired:

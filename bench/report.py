@@ -4,12 +4,14 @@ import math
 import os
 import platform
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeVar
 
 from rich import box
 from rich.table import Table
+
+from .pairs import Result
 
 RunsT = TypeVar("RunsT")
 
@@ -55,6 +57,32 @@ def spread(values: Sequence[float]) -> str:
         return "–"
     median = statistics.median(values)
     return f"{_figure(median)} ({_figure(min(values))}–{_figure(max(values))})"
+
+
+def runs_table(repetitions: Sequence[Mapping[str, Result]], unit: str) -> Table:
+    """Every run: the ones where we lose too."""
+    table = Table(box=box.MARKDOWN)
+    table.add_column("run")
+    for name in ("p50 µs", "p99 µs", unit, "missing"):
+        table.add_column(name, justify="right")
+    for name in repetitions[0]:
+        results = [runs[name] for runs in repetitions]
+        table.add_row(
+            name,
+            spread([result.p50 for result in results]),
+            spread([result.p99 for result in results]),
+            spread([result.rate for result in results]),
+            spread([float(result.missing) for result in results]),
+        )
+    return table
+
+
+def as_rows(repetitions: Sequence[Mapping[str, Result]]) -> list[dict[str, object]]:
+    """Everything that was measured, for JSON."""
+    return [
+        {name: {"receiver": dict(r.receiver), "sender": dict(r.sender)} for name, r in runs.items()}
+        for runs in repetitions
+    ]
 
 
 def _figure(value: float) -> str:

@@ -11,19 +11,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from .pairs import PairError
-from .report import Goal, goals_table, machine, spread
+from .pairs import Result, read_report
+from .report import Goal, as_rows, goals_table, machine, runs_table
 from .zeromq_scenarios import SCENARIOS, Outcome
 
-RUN_TIMEOUT_S = 120.0
-Runs = Mapping[str, "Pair"]
+Runs = Mapping[str, Result]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,34 +32,6 @@ class Plan:
     receiver: str
     rate: int
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """What both sides said."""
-
-    sent: Mapping[str, Any]
-    received: Mapping[str, Any]
-
-    @property
-    def p50(self) -> float:
-        """Median latency in microseconds."""
-        return float(self.received["latency_us"].get("p50", float("nan")))
-
-    @property
-    def p99(self) -> float:
-        """The 99th percentile in microseconds."""
-        return float(self.received["latency_us"].get("p99", float("nan")))
-
-    @property
-    def rate(self) -> float:
-        """Events per second that came through."""
-        return float(self.received["rate_per_s"])
-
-    @property
-    def missing(self) -> int:
-        """Sent and not delivered."""
-        return int(self.sent["sent"]) - int(self.received["delivered"])
 
 
 def plan(scale: float) -> dict[str, Plan]:
@@ -100,19 +70,19 @@ GOALS: tuple[Goal[Runs], ...] = (
 class Report:
     """The results of every repetition, and of the scenarios."""
 
-    repetitions: list[dict[str, Pair]]
+    repetitions: list[dict[str, Result]]
     outcomes: list[Outcome]
 
 
 def measure(repetitions: int, scale: float, console: Console) -> Report:
     """Runs everything, and shows how far it is."""
     runs = plan(scale)
-    results: list[dict[str, Pair]] = []
+    results: list[dict[str, Result]] = []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, TimeRemainingColumn(), console=console) as progress:
         task = progress.add_task("", total=repetitions * len(runs) + len(SCENARIOS))
         for _ in range(repetitions):
-            done: dict[str, Pair] = {}
+            done: dict[str, Result] = {}
             for name, run in runs.items():
                 progress.update(task, description=f"{name:30}")
                 done[name] = run_pair(name, run)
@@ -126,7 +96,7 @@ def measure(repetitions: int, scale: float, console: Console) -> Report:
     return Report(results, outcomes)
 
 
-def run_pair(name: str, run: Plan) -> Pair:
+def run_pair(name: str, run: Plan) -> Result:
     """Runs both sides to the end."""
     sender = _start(["send", run.sender, "--rate", run.rate, "--count", run.count])
     assert sender.stdout is not None
@@ -139,13 +109,13 @@ def run_pair(name: str, run: Plan) -> Pair:
             receiver.stderr.readline()  # it has heard the sender
             sender.stdin.write("go\n")
             sender.stdin.flush()
-        received = _read(receiver, f"{name}: the receiver")
-        sent = _read(sender, f"{name}: the sender")
+        received = read_report(receiver, f"{name}: the receiver")
+        sent = read_report(sender, f"{name}: the sender")
     finally:
         for process in (sender, receiver):
             process.kill()
             process.wait()
-    return Pair(sent, received)
+    return Result(received, sent)
 
 
 def _start(arguments: list[object]) -> "subprocess.Popen[str]":
@@ -153,17 +123,6 @@ def _start(arguments: list[object]) -> "subprocess.Popen[str]":
         [sys.executable, "-m", "onehop.bench.zeromq_talk", *map(str, arguments)],
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-
-
-def _read(process: "subprocess.Popen[str]", name: str) -> dict[str, Any]:
-    try:
-        out, err = process.communicate(timeout=RUN_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        raise PairError(f"{name} did not end within {RUN_TIMEOUT_S:.0f} s") from None
-    if process.returncode != 0:
-        raise PairError(f"{name} ended with {process.returncode}: {err.strip()[-500:]}")
-    report: dict[str, Any] = json.loads(out)
-    return report
 
 
 def show(report: Report, console: Console) -> None:
@@ -180,20 +139,7 @@ def show(report: Report, console: Console) -> None:
         "met" if unaccounted == 0 else f"missed by {unaccounted:,}",
     )
     console.print(table)
-    runs_table = Table(box=box.MARKDOWN)
-    runs_table.add_column("run")
-    for name in ("p50 µs", "p99 µs", "events/s", "missing"):
-        runs_table.add_column(name, justify="right")
-    for name in report.repetitions[0]:
-        pairs = [runs[name] for runs in report.repetitions]
-        runs_table.add_row(
-            name,
-            spread([pair.p50 for pair in pairs]),
-            spread([pair.p99 for pair in pairs]),
-            spread([pair.rate for pair in pairs]),
-            spread([float(pair.missing) for pair in pairs]),
-        )
-    console.print(runs_table)
+    console.print(runs_table(report.repetitions, "events/s"))
     scenarios = Table("scenario", box=box.MARKDOWN)
     for name in ("sent", "delivered", "lost", "unaccounted"):
         scenarios.add_column(name, justify="right")
@@ -206,10 +152,7 @@ def show(report: Report, console: Console) -> None:
 
 def save(report: Report, path: Path) -> None:
     """Everything that was measured, as JSON."""
-    rows = [
-        {name: {"sent": dict(p.sent), "received": dict(p.received)} for name, p in runs.items()}
-        for runs in report.repetitions
-    ]
+    rows = as_rows(report.repetitions)
     goals = {goal.name: [goal.measure(runs) for runs in report.repetitions] for goal in GOALS}
     outcomes = [
         {"name": o.name, "sent": o.sent, "delivered": o.delivered, "lost": dict(o.lost)}

@@ -15,30 +15,26 @@ later. The lane reads the socket itself while nothing is missing.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, cast
+from typing import cast
 
 from .datagrams import Address, Received
-from .envelope import SEQUENCE_HEADER, STREAM_HEADER, Piece, Whole, decode
+from .envelope import Whole, decode
 from .errors import Malformed
-from .event import Event, Loss, LossReason
+from .event import Loss
 from .gate import Backpressure, Gate
 from .handover import HandoverQueue
 from .lag import LagWatch
-from .ledger import Ledger, StreamAccount
+from .ledger import Ledger
 from .mold.feed import Feed, FeedOptions, Followed, Outputs
 from .mold.outputs import Lost, Run
 from .mold.sessions import epoch_of, show_session
-from .pieces import Assembler, Complete
 from .ports import BATCH, Port
 from .registry import Identity, Registry
+from .unpacking import HISTORY, IntakeStream, Payload, Unpacker
 
-Payload = Literal["event", "raw"]
-
-HISTORY = "history.last"
-"""The session with the last values of before our beginning."""
 BATCHES_PER_PUMP = 4
 """What one pump reads of a port before the application gets its turn."""
 
@@ -61,20 +57,6 @@ class PathSnapshot:
     """Those that no other path had brought before."""
     missing: int
     """Those it skipped; nearly exact, as a path may also bring a packet twice."""
-
-
-class _Stream:
-    """What the intake knows of one session beside the protocol."""
-
-    __slots__ = ("account", "assembler", "epoch", "name", "receiver", "source")
-
-    def __init__(self, account: StreamAccount, followed: Followed) -> None:
-        self.account = account
-        self.assembler: Assembler | None = None
-        self.receiver = followed.receiver
-        self.epoch = account.epoch
-        self.source = account.source
-        self.name = account.stream
 
 
 class Intake:
@@ -105,7 +87,6 @@ class Intake:
         self._registry = registry
         self._watch = watch
         self._gate = None if backpressure is None else Gate(queue, backpressure)
-        self._entrance = queue if self._gate is None else self._gate
         self._feed = Feed(
             options,
             random=Random(),
@@ -113,7 +94,11 @@ class Intake:
             on_repaired=lambda elapsed_s: ledger.repair_ns.record(elapsed_s * 1e9),
             is_new=None if registry is None else registry.is_new,
         )
-        self._streams: dict[bytes, _Stream] = {}
+        self._streams: dict[bytes, IntakeStream] = {}
+        entrance = queue if self._gate is None else self._gate
+        self._unpacker = Unpacker(
+            entrance, ledger, tuple(topics), payload, first_live=self._first_live
+        )
         self.lane = data[0].open_lane(is_raw=payload == "raw", topics=self._topics)
         self.is_lane_readable = False
         """True while everything that comes can be read by the lane, until the next pump."""
@@ -279,7 +264,7 @@ class Intake:
         stream = self._stream(followed)
         if isinstance(message, Lost) and stream.assembler is None:
             stream.account.lose(message.first, message.count, message.reason)
-            return self._loss(stream, message.first, message.count, message.reason)
+            return stream.loss(message.first, message.count, message.reason)
         self._unpack(followed, stream, number, message, at_ns)
         if len(self._queue):
             self._leave_lane()
@@ -312,14 +297,14 @@ class Intake:
             self._unpack(followed, stream, number, message, at_ns)
 
     def _unpack(
-        self, followed: Followed, stream: _Stream, number: int, message: object, at_ns: int
+        self, followed: Followed, stream: IntakeStream, number: int, message: object, at_ns: int
     ) -> None:
         """The long way for one entry of the lane."""
         if isinstance(message, Lost):
-            self._lost(stream, message)
+            self._unpacker.lost(stream, message)
         else:
             assert isinstance(message, bytes)
-            self._message(followed, stream, number, message, at_ns)
+            self._unpacker.message(followed, stream, number, message, at_ns)
 
     def _pump_repairs(self, now: float, is_drained: bool) -> None:
         feed = self._feed
@@ -356,14 +341,8 @@ class Intake:
         self.unstick()
         self._take(self._feed.end())
         for stream in self._streams.values():
-            self._end_pieces(stream)
+            self._unpacker.end(stream)
         self._copy_counts()
-
-    def _end_pieces(self, stream: _Stream) -> None:
-        """Gives up events whose other pieces will not come."""
-        if stream.assembler is not None:
-            for piece in stream.assembler.end(LossReason.ENDED):
-                self._lose(stream, piece.first, piece.count, LossReason.ENDED)
 
     def _forget_streams(self) -> None:
         """Closes the accounts of sessions that the feed has let go."""
@@ -371,10 +350,10 @@ class Intake:
             if self._in_lane is not None and self._in_lane.receiver.session == session:
                 self._leave_lane()
             stream = self._streams.pop(session)
-            self._end_pieces(stream)
+            self._unpacker.end(stream)
             stream.account.is_finished = True
 
-    def _learn_source(self, followed: Followed, stream: _Stream, message: bytes) -> None:
+    def _learn_source(self, followed: Followed, stream: IntakeStream, message: bytes) -> None:
         """Reads the reply to a probe: a late joiner learns who sends though nothing is sent."""
         try:
             fields = decode(message)
@@ -384,7 +363,7 @@ class Intake:
             followed.is_identified = True
             stream.source = stream.account.source = fields.source
 
-    def _stream(self, followed: Followed) -> _Stream:
+    def _stream(self, followed: Followed) -> IntakeStream:
         session = followed.receiver.session
         stream = self._streams.get(session)
         if stream is None:
@@ -394,9 +373,17 @@ class Intake:
                 source = show_session(session) if self._payload == "raw" else ""
                 identity = Identity(source, epoch_of(session), "")
             account = self._ledger.open(*identity, followed.receiver.first_number)
-            stream = self._streams[session] = _Stream(account, followed)
+            stream = self._streams[session] = IntakeStream(account, followed)
             followed.is_identified = bool(identity.source)
         return stream
+
+    def _first_live(self, name: str, epoch: int) -> int:
+        """The first number that a stream brings us; all of one that began after us comes."""
+        for followed in self._feed.sessions.values():
+            stream = self._stream(followed)
+            if stream.name == name and stream.epoch == epoch:
+                return stream.account.first
+        return 0
 
     def _copy_counts(self) -> None:
         self._is_stale = False
@@ -445,10 +432,10 @@ class Intake:
             if isinstance(output, Run):
                 number = output.first
                 for message in output.messages:
-                    self._message(followed, stream, number, message, output.received_at_ns)
+                    self._unpacker.message(followed, stream, number, message, output.received_at_ns)
                     number += 1
             else:
-                self._lost(stream, output)
+                self._unpacker.lost(stream, output)
 
     def _goes_to_lane(self, output: Run | Lost) -> bool:
         lane = self.lane
@@ -460,95 +447,6 @@ class Intake:
         else:
             lane.push(output.first, (output,), 0)
         return True
-
-    def _lost(self, stream: _Stream, lost: Lost) -> None:
-        self._lose(stream, lost.first, lost.count, lost.reason)
-        if stream.assembler is not None:
-            for piece in stream.assembler.lose(lost.first, lost.count, lost.reason):
-                self._lose(stream, piece.first, piece.count, lost.reason)
-
-    def _message(
-        self, followed: Followed, stream: _Stream, number: int, message: bytes, at_ns: int
-    ) -> None:
-        if self._payload == "raw":
-            event = Event(
-                "", message, None, stream.source, stream.epoch, stream.name, number, 0, 0, at_ns
-            )
-            self._entrance.put(event, stream.account, number, 1, len(message), time.time_ns())
-            return
-        try:
-            fields = decode(message)
-        except Malformed as fault:
-            self._ledger.ignored[fault.reason] += 1
-            self._lose(stream, number, 1, LossReason.MALFORMED)
-            return
-        if isinstance(fields, Piece):
-            self._piece(followed, stream, number, fields, at_ns)
-        else:
-            self._whole(followed, stream, number, 1, fields, len(message), at_ns)
-
-    def _piece(
-        self, followed: Followed, stream: _Stream, number: int, piece: Piece, at_ns: int
-    ) -> None:
-        if stream.assembler is None:
-            stream.assembler = Assembler(followed.receiver.first_number)
-        for result in stream.assembler.add(number, piece):
-            if isinstance(result, Complete):
-                try:
-                    fields = decode(result.data)
-                except Malformed as fault:
-                    self._ledger.ignored[fault.reason] += 1
-                    fields = None
-                if isinstance(fields, Whole):
-                    size = len(result.data)
-                    self._whole(followed, stream, result.first, result.count, fields, size, at_ns)
-                else:
-                    self._lose(stream, result.first, result.count, LossReason.MALFORMED)
-            elif result.reason is None:
-                stream.account.filter(result.first, result.count)
-            else:
-                self._lose(stream, result.first, result.count, result.reason)
-
-    def _whole(
-        self,
-        followed: Followed,
-        stream: _Stream,
-        first: int,
-        count: int,
-        fields: Whole,
-        size: int,
-        at_ns: int,
-    ) -> None:
-        topic, value, key, source, occurred_at_ns, sent_at_ns, headers = fields
-        if not followed.is_identified:
-            followed.is_identified = True
-            stream.source = stream.account.source = source
-        if (self._topics and not topic.startswith(self._topics)) or (
-            stream.name == HISTORY and self._comes_live(stream, headers)
-        ):
-            stream.account.filter(first, count)
-            return
-        event = Event(
-            topic, value, key, source, stream.epoch, stream.name, first + count - 1,
-            occurred_at_ns, sent_at_ns, at_ns, headers,
-        )  # fmt: skip
-        self._entrance.put(event, stream.account, first, count, size, at_ns)
-
-    def _comes_live(self, history: _Stream, headers: Mapping[str, str]) -> bool:
-        """True when a last value is one of those that its stream brings us too."""
-        name, sequence = headers.get(STREAM_HEADER, ""), int(headers.get(SEQUENCE_HEADER, "0"))
-        for followed in self._feed.sessions.values():
-            stream = self._stream(followed)
-            if stream.name == name and stream.epoch == history.epoch:
-                return sequence >= stream.account.first
-        return True  # it began after us: all of it comes
-
-    def _lose(self, stream: _Stream, first: int, count: int, reason: LossReason) -> None:
-        stream.account.lose(first, count, reason)
-        self._entrance.put_loss(self._loss(stream, first, count, reason), stream.account)
-
-    def _loss(self, stream: _Stream, first: int, count: int, reason: LossReason) -> Loss:
-        return Loss(stream.source, stream.epoch, stream.name, first, count, reason, time.time_ns())
 
     def close(self) -> None:
         """Closes the ports."""

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ..datagrams import Address
-from ..intake import HISTORY
 from ..intervals import IntervalSet
 from ..mold.wire import HEARTBEAT_COUNT, Header, encode_header
+from ..unpacking import HISTORY
 from .side import RANGES_PER_MESSAGE, Ask, Done, Join, Leave, Opened, encode_side
 
 CLAIM_AGAIN_S = 1.0

@@ -36,6 +36,8 @@ MAX_MEMBERS = 256
 MAX_FAILURES = 16
 """An event that so many members worked on and did not get done is given up: it may be what stops
 them. What only waited behind it does not count."""
+SUBSCRIBED_S = 10.0
+"""How long after it joined a member may take to be a subscriber too."""
 MEMBER_RING = RingOptions(max_messages=4096, max_bytes=64 * 1024 * 1024, max_age_s=3600.0)
 """What can be sent again to one member; beyond it an event is handed out again after a while."""
 
@@ -48,6 +50,9 @@ class Member:
     requester: Address
     session: SenderSession[Address]
     prefetch: int
+    joined_at: float
+    is_subscribed: bool = False
+    """It has said so on the other channel, whose end tells when it is gone."""
     window: int = 1
     outstanding: dict[int, Job] = field(default_factory=dict)
     """By the number in its session, the oldest first."""
@@ -119,7 +124,9 @@ class Group:
             session: SenderSession[Address] = SenderSession(
                 new_session(), options, now, ring=RetransmitRing(MEMBER_RING), desk=self._desk
             )
-            member = self.members[join.name] = Member(join.name, requester, session, join.prefetch)
+            member = self.members[join.name] = Member(
+                join.name, requester, session, join.prefetch, now
+            )
         member.requester = requester
         self._hand_out(now)
         return member
@@ -214,6 +221,14 @@ class Group:
         """When `handle_timeout` is to be called."""
         since = [m.oldest_since for m in self.members.values() if m.outstanding]
         return min(since) + self.terms.timeout_s if since else None
+
+    def strangers(self, now: float) -> list[bytes]:
+        """Members that have not subscribed for too long: nobody would tell when they are gone."""
+        return [
+            member.name
+            for member in self.members.values()
+            if not member.is_subscribed and now - member.joined_at > SUBSCRIBED_S
+        ]
 
     def handle_timeout(self, now: float) -> None:
         """Takes back what members have kept too long."""
@@ -337,6 +352,12 @@ class Groups:
         group = self.by_name[join.group]
         self._of_member[join.name] = group
         return group.join(join, requester, self._sender, now)
+
+    def subscribed(self, name: bytes) -> None:
+        """A subscriber is there; if it is a member, its end will be noticed."""
+        group = self._of_member.get(name)
+        if group is not None and name in group.members:
+            group.members[name].is_subscribed = True
 
     def leave(self, name: bytes, now: float, *, is_clean: bool = False) -> None:
         """A subscriber is gone; if it was a member, its work is for others."""

@@ -106,6 +106,11 @@ class PrivateSessions:
         if snapshot is not None:
             self._desk.forget(snapshot[0])
 
+    def subscribed(self, name: bytes, now: float) -> None:
+        """A subscriber has all that it needs."""
+        self.forget(name, now)
+        self.groups.subscribed(name)
+
     def gone(self, name: bytes, now: float) -> None:
         """A subscriber is not there any more."""
         self.forget(name, now)
@@ -132,4 +137,6 @@ class PrivateSessions:
     def handle_timeout(self, now: float) -> None:
         """Takes back what members have kept too long."""
         for group in self.groups:
+            for name in group.strangers(now):
+                self.groups.leave(name, now)
             group.handle_timeout(now)

@@ -248,7 +248,7 @@ class Streams:
         elif len(self.subscribers) < MAX_SUBSCRIBERS:
             self.subscribers.add(name)
             self.blockers.subscribed(name)
-            self.private.forget(name, now)
+            self.private.subscribed(name, now)
         else:
             self.ignored["too_many_subscribers"] += 1
 

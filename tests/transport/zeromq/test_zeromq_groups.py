@@ -13,7 +13,13 @@ from onehop.transport.mold import RequestOptions, RingOptions
 from onehop.transport.mold.requests import RequestDesk
 from onehop.transport.mold.sender import SenderOptions
 from onehop.transport.mold.wire import decode_header, decode_messages
-from onehop.transport.zeromq.groups import MAX_FAILURES, MAX_GROUPS, MAX_MEMBERS, Groups
+from onehop.transport.zeromq.groups import (
+    MAX_FAILURES,
+    MAX_GROUPS,
+    MAX_MEMBERS,
+    SUBSCRIBED_S,
+    Groups,
+)
 from onehop.transport.zeromq.side import Join
 
 TIMEOUT_S = 10.0
@@ -253,6 +259,15 @@ def test_members_must_agree(difference: dict[str, object]) -> None:
     assert why is not None
     assert "all members of a group must agree" in why
     assert shop.groups.why_not(msgspec.structs.replace(shop.terms, prefetch=7)) is None
+
+
+def test_a_member_that_never_subscribes_is_let_go() -> None:
+    shop = Shop()
+    shop.join("real", "stranger")
+    shop.groups.subscribed(name_of("real"))
+    shop.groups.subscribed(name_of("nobody"))
+    assert shop.group.strangers(SUBSCRIBED_S) == []
+    assert shop.group.strangers(SUBSCRIBED_S + 0.1) == [name_of("stranger")]
 
 
 def test_groups_and_members_are_bounded() -> None:
