@@ -32,7 +32,7 @@ def _run(benchmark: Any, repetitions: int, scale: float, path: Path | None) -> N
     from onehop.bench.floors.build import FloorBuildError
     from onehop.bench.pairs import PairError
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
+    console = Console(width=None if sys.stdout.isatty() else 180)
     try:
         report = benchmark.measure(repetitions, scale, console)
     except (FloorBuildError, PairError) as fault:
