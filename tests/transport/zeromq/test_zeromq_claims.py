@@ -135,6 +135,9 @@ def test_what_was_done_is_told_again_after_a_while_and_to_one_that_was_away() ->
     assert told(wishing) == [((1, 1),)]
     wishing.claims.due(3 * CLAIM_AGAIN_S)
     assert told(wishing) == [], "once is enough"
+    wishing.claims.attached(A, 4.0)
+    wishing.open(1)
+    assert told(wishing) == [((1, 1),)], "it may have missed it"
     wishing.claims.attached(A, 5.0)
     wishing.claims.done(OURS, 2)
     assert told(wishing) == [], "it is not ours at the moment"

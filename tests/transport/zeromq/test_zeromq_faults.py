@@ -178,11 +178,11 @@ def test_in_a_forked_child_both_are_closed_and_the_parent_goes_on(url: str) -> N
         if child == 0:
             code = 1
             try:
-                subscriber.close()
-                publisher.close()
                 publisher.publish("q.x", "from the child")
             except Closed:
                 code = 0 if subscriber.receive(0.0) is None else 2
+                subscriber.close()
+                publisher.close()
             finally:
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
