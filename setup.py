@@ -10,11 +10,11 @@ from setuptools import Extension, setup
 EXTENSIONS = [
     Extension(
         f"onehop.transport.{name}",
-        [f"src/onehop/transport/{name}.pyx"],
+        [f"src/onehop/transport/{name.replace('.', '/')}.pyx"],
         extra_compile_args=["-O3"],
         optional=True,
     )
-    for name in ("_datagrams", "_envelope", "_lane")
+    for name in ("_datagrams", "_envelope", "_lane", "zeromq._outlet", "zeromq._socket_lane")
 ]
 
 setup(

@@ -2,7 +2,8 @@
 """The usual event, checked in C: what is not usual is left to `envelope.py`, which says why.
 
 Usual is a short event whose texts are ASCII, with no headers, and a value that is plain or a map of
-texts to plain values. Budget: the tuple that is returned, and what MessagePack makes.
+texts to plain values; of these msgspec makes the same bytes as msgpack, in half the time. Budget: the
+tuple that is returned, and what MessagePack makes.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
@@ -10,7 +11,7 @@ from cpython.dict cimport PyDict_Next
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.ref cimport PyObject
 
-import msgpack
+import msgspec
 
 from onehop.transport.event import NO_HEADERS
 
@@ -20,13 +21,15 @@ cdef extern from "Python.h":
 
 cdef enum:
     FIELDS = 8
-    MAX_USUAL_BYTES = 2048
+    MAX_USUAL_BYTES = 2048  # of one that is read here
+    MAX_EVENT_BYTES = 1024 * 1024
     MAX_TOPIC_BYTES = 255
     MAX_SOURCE_BYTES = 255
     MAX_KEY_BYTES = 1024
     MAX_USUAL_ITEMS = 64
 
-cdef object unpackb = msgpack.unpackb, no_headers = NO_HEADERS
+cdef object pack = msgspec.msgpack.Encoder().encode, unpack = msgspec.msgpack.Decoder().decode
+cdef object no_headers = NO_HEADERS
 cdef object new_tuple = tuple.__new__
 
 
@@ -60,45 +63,66 @@ cdef bint is_plain_value(value):
     return True
 
 
-def is_usual(topic, value, key, headers, occurred_at_ns):
-    """True when an event can be packed as it is."""
-    return (
-        not headers
-        and is_short(topic, 1, MAX_TOPIC_BYTES)
-        and (key is None or is_short(key, 0, MAX_KEY_BYTES))
-        and type(occurred_at_ns) is int
-        and is_plain_value(value)
-    )
+cdef class UsualEncoder:
+    """Encodes the events of one source: the usual ones here, others with `encode_unusual`."""
+    cdef str _source
+
+    def __init__(self, str source):
+        self._source = source
+
+    def encode(self, topic, value, key, occurred_at_ns, sent_at_ns, headers):
+        """The bytes of an event, as `envelope.py` says."""
+        cdef bytes data
+        if occurred_at_ns is None:
+            occurred_at_ns = sent_at_ns
+        if (
+            not headers
+            and is_short(topic, 1, MAX_TOPIC_BYTES)
+            and (key is None or is_short(key, 0, MAX_KEY_BYTES))
+            and type(occurred_at_ns) is int
+            and is_plain_value(value)
+        ):
+            try:
+                data = pack((1, topic, value, key, self._source, occurred_at_ns, sent_at_ns, None))
+            except Exception:  # the other way says why
+                data = None
+            if data is not None and PyBytes_GET_SIZE(data) <= MAX_EVENT_BYTES:
+                return data
+        return self.encode_unusual(topic, value, key, occurred_at_ns, sent_at_ns, headers)
 
 
-def decode_usual(whole_type, bytes data):
-    """The fields of a usual event as a `whole_type`; None for everything else."""
+cdef list usual_fields(bytes data):
+    """The eight fields of a usual event, checked; None for everything else."""
     cdef Py_ssize_t size = PyBytes_GET_SIZE(data)
     cdef const unsigned char* start = <unsigned char*>PyBytes_AS_STRING(data)
     if size < 2 or size > MAX_USUAL_BYTES or start[0] != 0x98 or start[1] != 1:
         return None  # an array of eight, the first of which is the version
     try:
-        fields = unpackb(data, strict_map_key=False)
+        fields = unpack(data)
     except Exception:
         return None
     if type(fields) is not list or PyList_GET_SIZE(fields) != FIELDS:
         return None
-    topic = <object>PyList_GET_ITEM(fields, 1)
-    value = <object>PyList_GET_ITEM(fields, 2)
     key = <object>PyList_GET_ITEM(fields, 3)
-    source = <object>PyList_GET_ITEM(fields, 4)
-    occurred_at_ns = <object>PyList_GET_ITEM(fields, 5)
-    sent_at_ns = <object>PyList_GET_ITEM(fields, 6)
     if (
         <object>PyList_GET_ITEM(fields, 7) is not None
-        or not is_short(topic, 1, MAX_TOPIC_BYTES)
-        or not is_short(source, 1, MAX_SOURCE_BYTES)
+        or not is_short(<object>PyList_GET_ITEM(fields, 1), 1, MAX_TOPIC_BYTES)
+        or not is_short(<object>PyList_GET_ITEM(fields, 4), 1, MAX_SOURCE_BYTES)
         or not (key is None or is_short(key, 0, MAX_KEY_BYTES))
-        or type(occurred_at_ns) is not int
-        or type(sent_at_ns) is not int
-        or not is_plain_value(value)
+        or type(<object>PyList_GET_ITEM(fields, 5)) is not int
+        or type(<object>PyList_GET_ITEM(fields, 6)) is not int
+        or not is_plain_value(<object>PyList_GET_ITEM(fields, 2))
     ):
         return None
+    return <list>fields
+
+
+def decode_usual(whole_type, bytes data):
+    """The fields of a usual event as a `whole_type`; None for everything else."""
+    fields = usual_fields(data)
+    if fields is None:
+        return None
+    _, topic, value, key, source, occurred_at_ns, sent_at_ns, _ = fields
     return new_tuple(
         whole_type, (topic, value, key, source, occurred_at_ns, sent_at_ns, no_headers)
     )

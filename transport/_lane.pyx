@@ -11,25 +11,21 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memmove
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from onehop.transport._datagrams cimport (
-    NOW, SLEEPING, SOCKADDR_BYTES, DatagramReader, deadline_after, is_past, msghdr,
-)
+from onehop.transport._datagrams cimport NOW, SLEEPING, deadline_after, is_past
+from onehop.transport._envelope cimport usual_fields
 
 from onehop.transport.envelope import Whole, decode
 from onehop.transport.errors import Malformed
 from onehop.transport.event import NO_HEADERS, Event
 
 cdef enum:
-    SESSION_BYTES = 10
-    HEADER_BYTES = 20
     LENGTH_BYTES = 2
     HEARTBEAT_COUNT = 0
     END_OF_SESSION_COUNT = 0xFFFF
+    MAX_UNSETTLED = 256  # that of `lane.py`
     MOST_TAKEN = 4096  # messages that were taken and are let go together
 
-cdef struct Place:
-    unsigned long long number
-    long long at_ns
+cdef char WHOLE_MARK = 0x98  # how an event begins
 
 cdef object event_type = Event, whole_type = Whole, no_headers = NO_HEADERS
 cdef object decode_message = decode, malformed = Malformed, new_tuple = tuple.__new__
@@ -37,20 +33,6 @@ cdef object decode_message = decode, malformed = Malformed, new_tuple = tuple.__
 
 cdef class Lane:
     """See `lane.py`."""
-    cdef DatagramReader _reader
-    cdef readonly bint is_stuck
-    cdef readonly unsigned long long next_number
-    cdef readonly Py_ssize_t size_bytes
-    cdef unsigned long long _run_first, _run_stop  # taken and not settled
-    cdef bint _is_raw, _is_origin_known
-    cdef tuple _topics, _origin
-    cdef object _is_lost, _source, _epoch, _stream
-    cdef char _session[SESSION_BYTES]
-    cdef char _sockaddr[SOCKADDR_BYTES]
-    cdef unsigned int _sockaddr_bytes
-    cdef list _messages, _latencies_ns, _runs
-    cdef Place* _places  # one for each of the messages
-    cdef Py_ssize_t _front, _room
 
     def __cinit__(self, reader, *, is_raw, tuple topics, is_lost=None):
         if isinstance(reader, DatagramReader):
@@ -66,10 +48,14 @@ cdef class Lane:
         return PyList_GET_SIZE(self._messages) - self._front
 
     @property
-    def unsettled(self):
-        """Events taken since `settle`, at least; filtered ones count too."""
+    def is_calm(self):
+        """True while there is nothing else to do than to read: the accounts can wait a little."""
         cdef unsigned long long run = self._run_stop - self._run_first
-        return PyList_GET_SIZE(self._latencies_ns) + PyList_GET_SIZE(self._runs) + run
+        return (
+            self.may_read and not self.is_stuck
+            and PyList_GET_SIZE(self._latencies_ns) + PyList_GET_SIZE(self._runs) + run
+            < MAX_UNSETTLED
+        )
 
     def open(self, bytes session, tuple origin, source, epoch, stream=""):
         """Begins with a session whose packets come from `origin`; nothing of another one waits."""
@@ -215,14 +201,19 @@ cdef class Lane:
                     "", message, None, self._source, self._epoch, self._stream, number,
                     0, 0, at_ns, no_headers,
                 ))
-            try:
-                whole = decode_message(message)
-            except malformed:
-                whole = None
-            if type(whole) is not whole_type:
-                self.is_stuck = True
-                return None
-            topic, value, key, source, occurred_at_ns, sent_at_ns, headers = <tuple>whole
+            fields = usual_fields(<bytes>message)
+            if fields is not None:
+                _, topic, value, key, source, occurred_at_ns, sent_at_ns, _ = fields
+                headers = no_headers
+            else:
+                try:
+                    whole = decode_message(message)
+                except malformed:
+                    whole = None
+                if type(whole) is not whole_type:
+                    self.is_stuck = True
+                    return None
+                topic, value, key, source, occurred_at_ns, sent_at_ns, headers = <tuple>whole
             if self._topics and not topic.startswith(self._topics):
                 self._filter(number, PyBytes_GET_SIZE(message))
                 continue
@@ -276,6 +267,26 @@ cdef class Lane:
         self.size_bytes -= size_of(message)
         self.is_stuck = False
         return self._places[front].number, message, self._places[front].at_ns
+
+    def drop(self, Py_ssize_t most):
+        """Lets go of `most` messages at the most, numbered without a hole, that are no pieces of
+        events; returns the first number, and how many."""
+        cdef unsigned long long first = 0, stop = 0
+        cdef Py_ssize_t size
+        while most > 0 and self._front < PyList_GET_SIZE(self._messages):
+            message = <object>PyList_GET_ITEM(self._messages, self._front)
+            if type(message) is not bytes or (stop and self._places[self._front].number != stop):
+                break
+            size = PyBytes_GET_SIZE(message)
+            if not self._is_raw and (size == 0 or PyBytes_AS_STRING(message)[0] != WHOLE_MARK):
+                break
+            self.size_bytes -= size
+            stop = self._places[self._front].number + 1
+            first = first or stop - 1
+            self._front += 1
+            most -= 1
+        self.is_stuck = False
+        return first, stop - first
 
     def settle(self):
         """What became of the numbers since the last time, and the latencies in nanoseconds."""

@@ -80,9 +80,6 @@ class DatagramPublisher(Publisher):
         """Where requests for this publisher's messages go."""
         return self._port.address
 
-    def _wait_for_room(self, topic: str) -> None:
-        """Nobody can ask a publisher of datagrams to wait."""
-
     def _number(
         self,
         topic: str,
@@ -97,7 +94,7 @@ class DatagramPublisher(Publisher):
             if not isinstance(value, bytes):
                 raise LimitError(f"payload=raw sends bytes, not {type(value).__name__}")
             return session.send(value, now)
-        data = self._encode(topic, value, key, headers, occurred_at_ns)
+        data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
         if len(data) <= session.max_message_bytes:
             return session.send(data, now)
         for piece in split(data, session.max_message_bytes):

@@ -27,11 +27,7 @@ from .event import NO_HEADERS
 
 if TYPE_CHECKING or COMPILED:
     from ._envelope import decode_usual as _decode_usual
-    from ._envelope import is_usual as _is_usual
 else:
-
-    def _is_usual(*_event: object) -> bool:
-        return False
 
     def _decode_usual(*_message: object) -> None:
         return None
@@ -61,7 +57,7 @@ ATTEMPT_HEADER = "onehop-attempt"
 """What a delivery says of itself."""
 
 _WHOLE_LENGTH = 8
-_WHOLE_MARK = b"\x98"
+WHOLE_MARK = b"\x98"
 """How an array of eight begins; an event inside a delivery is nothing else."""
 _DELIVERY_LENGTH = 5
 _PIECE_LENGTH = 4
@@ -95,15 +91,30 @@ class Piece(NamedTuple):
     data: bytes
 
 
-class EventEncoder:
-    """Encodes the events of one source. Not for use from two threads at once."""
+class PlainEncoder:
+    """An encoder to which no event is usual."""
 
     def __init__(self, source: str) -> None:
-        _check_text("source", source, 1, MAX_SOURCE_BYTES)
         self._source = source
-        self._packer = msgpack.Packer(use_bin_type=True, autoreset=True)
 
     def encode(
+        self,
+        topic: str,
+        value: Any,
+        key: str | None,
+        occurred_at_ns: int | None,
+        sent_at_ns: int,
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
+        """The bytes of an event; raises `LimitError` or `UnsupportedValue` before any is sent.
+
+        With None for when it occurred it did as it was sent.
+        """
+        if occurred_at_ns is None:
+            occurred_at_ns = sent_at_ns
+        return self.encode_unusual(topic, value, key, occurred_at_ns, sent_at_ns, headers)
+
+    def encode_unusual(
         self,
         topic: str,
         value: Any,
@@ -112,15 +123,42 @@ class EventEncoder:
         sent_at_ns: int,
         headers: Mapping[str, str] | None,
     ) -> bytes:
-        """The bytes of an event; raises `LimitError` or `UnsupportedValue` before any is sent."""
-        if not _is_usual(topic, value, key, headers, occurred_at_ns):
-            _check(topic, value, key, headers, occurred_at_ns)
+        """The same for what needs a closer look."""
+        raise NotImplementedError
+
+
+if TYPE_CHECKING or not COMPILED:
+    UsualEncoder = PlainEncoder
+else:
+    from ._envelope import UsualEncoder
+
+
+class EventEncoder(UsualEncoder):
+    """Encodes the events of one source. Not for use from two threads at once."""
+
+    def __init__(self, source: str) -> None:
+        _check_text("source", source, 1, MAX_SOURCE_BYTES)
+        super().__init__(source)
+        self._name = source
+        self._pack = msgpack.Packer(use_bin_type=True, autoreset=True).pack
+
+    def encode_unusual(
+        self,
+        topic: str,
+        value: Any,
+        key: str | None,
+        occurred_at_ns: int,
+        sent_at_ns: int,
+        headers: Mapping[str, str] | None,
+    ) -> bytes:
+        """The bytes of an event that is looked at closely."""
+        _check(topic, value, key, headers, occurred_at_ns)
         fields = (
-            FORMAT_VERSION, topic, value, key, self._source, occurred_at_ns, sent_at_ns,
+            FORMAT_VERSION, topic, value, key, self._name, occurred_at_ns, sent_at_ns,
             dict(headers) if headers else None,
         )  # fmt: skip
         try:
-            data: bytes = self._packer.pack(fields)
+            data: bytes = self._pack(fields)
         except (TypeError, ValueError, OverflowError, BufferError) as fault:
             seen = _number_out_of_range([value, occurred_at_ns]) or str(fault)
             raise UnsupportedValue(f"value of {topic!r} cannot be sent: {seen}") from fault
@@ -238,7 +276,7 @@ def _delivery(fields: list[Any]) -> Whole:
         or type(data) is not bytes
         or _size(stream) > MAX_TOPIC_BYTES
         or len(data) > MAX_EVENT_BYTES
-        or data[:1] != _WHOLE_MARK
+        or data[:1] != WHOLE_MARK
     ):
         raise Malformed("bad_delivery", "a delivery is a stream, two numbers and a whole event")
     whole = decode(data)

@@ -110,6 +110,11 @@ class HandoverQueue:
         return self._bytes
 
     @property
+    def has_to_tell_first(self) -> bool:
+        """True when a loss comes before everything else."""
+        return len(self._told_first) > 0
+
+    @property
     def spill_errors(self) -> int:
         """How often the disk refused."""
         return 0 if self._spill is None else self._spill.errors
@@ -135,6 +140,15 @@ class HandoverQueue:
             self._append(entry)
             return True
         return self._overflow(entry, at_ns)
+
+    def drop(self, account: StreamAccount, first: int, count: int, at_ns: int) -> None:
+        """Drops messages that wait elsewhere, in front of all that waits here."""
+        self._lose_numbers(account, first, count, self._told_first, at_ns)
+
+    def tell_first(self, loss: Loss, account: StreamAccount) -> None:
+        """Puts in a loss that the caller has settled in `account`, in front of all that waits."""
+        stop = loss.first + loss.count
+        self._told_first.add(LossRecord(account, loss.first, stop, loss.reason, loss.at_ns))
 
     def put_loss(self, loss: Loss, account: StreamAccount) -> None:
         """Puts in a loss that the caller has settled in `account`."""
@@ -282,6 +296,11 @@ class HandoverQueue:
 
     def _lose(self, entry: Entry, records: LossRecords, at_ns: int) -> None:
         _, account, first, count, _ = entry
+        self._lose_numbers(account, first, count, records, at_ns)
+
+    def _lose_numbers(
+        self, account: StreamAccount, first: int, count: int, records: LossRecords, at_ns: int
+    ) -> None:
         account.lose(first, count, LossReason.OVERFLOW)
         self.dropped += count
         records.add(LossRecord(account, first, first + count, LossReason.OVERFLOW, at_ns))

@@ -8,10 +8,11 @@ One `pump` takes everything that has come and does everything that is due; it ne
 are read before timers are looked at, so that a process that was stopped does not give up what is
 already waiting in its buffers.
 
-Of the lane and the queue one is always empty, so the order is kept. The lane is used while the
-queue is empty, for one session, as long as all that waits fits. What does not fit is for the
-overflow policy: then everything that waits in the lane goes to the queue, in front of what comes
-later. The lane reads the socket itself while nothing is missing.
+The events of a session wait in the lane or in the queue, never in both, so their order is kept. The
+lane is used for one session, from a moment on when the queue is empty, as long as all that waits
+fits. What does not fit is for the overflow policy: `drop_oldest` drops at the front of the lane;
+for the others everything that waits there goes to the queue, in front of what comes later. The
+lane reads the socket itself while nothing is missing.
 """
 
 import time
@@ -38,11 +39,9 @@ from .unpacking import HISTORY, IntakeStream, Payload, Unpacker
 BATCHES_PER_PUMP = 4
 """What one pump reads of a port before the application gets its turn."""
 
-
-MAX_UNSETTLED = 256
-"""Events taken from the lane whose accounts may wait; a look at the ledger has them written."""
 MAX_LANE_EVENTS = 8192
-"""Messages that wait in the lane; going on to the queue with all of them takes about 25 ms."""
+"""Messages that wait in the lane where they may have to go on to the queue: with all of them it
+takes about 25 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +99,16 @@ class Intake:
             entrance, ledger, tuple(topics), payload, first_live=self._first_live
         )
         self.lane = data[0].open_lane(is_raw=payload == "raw", topics=self._topics)
-        self.is_lane_readable = False
-        """True while everything that comes can be read by the lane, until the next pump."""
         self._is_stale = False  # the ledger lacks counts of the last pump
         self._in_lane: Followed | None = None
-        is_one_per_key = queue.options.on_overflow == "latest"
-        self._lane_events = 0 if is_one_per_key else min(MAX_LANE_EVENTS, queue.options.max_events)
+        policy, max_events = queue.options.on_overflow, queue.options.max_events
+        # Of what is not wanted nothing must be dropped as too much: it has to be looked at.
+        self._can_shed = policy == "drop_oldest" and not self._topics
+        self._lane_events = max_events if self._can_shed else min(MAX_LANE_EVENTS, max_events)
+        if policy == "latest":  # one for each key: never the lane
+            self._lane_events = 0
+        self.is_mixed = False
+        """True when the queue may have something while the lane has too: then both take turns."""
         self._origin: Address | None = None
 
     @property
@@ -141,7 +144,7 @@ class Intake:
             return True
         now = time.monotonic()
         self.settle()
-        self.is_lane_readable = False
+        self.lane.may_read = False
         feed = self._feed
         is_drained = True
         for path, port in enumerate(self._data):
@@ -167,6 +170,7 @@ class Intake:
             self._grant(self._gate)
         if self._watch is not None:
             self._watch.look(sum(stream.account.pending for stream in self._streams.values()))
+        self.is_mixed = len(self._queue) > 0
         return is_drained
 
     def unstick(self) -> bool:
@@ -191,14 +195,14 @@ class Intake:
         gate.grant(taken, is_idle=not (len(self.lane) or len(self._queue) or gate))
 
     @property
+    def is_direct(self) -> bool:
+        """True when nobody has to be told of each event that is taken."""
+        return self._gate is None
+
+    @property
     def is_calm(self) -> bool:
-        """True while the lane can go on reading as it is: the accounts can wait a little."""
-        return (
-            self.is_lane_readable
-            and self._gate is None
-            and not self.lane.is_stuck
-            and self.lane.unsettled < MAX_UNSETTLED
-        )
+        """True while the lane can go on reading as it is."""
+        return self._gate is None and self.lane.is_calm
 
     def before_wait(self) -> None:
         """Nothing is there to be taken: settles, and lets the lane read if it can."""
@@ -207,7 +211,7 @@ class Intake:
             self._copy_counts()
         if self._gate is not None:
             self._grant(self._gate)
-        if self.is_lane_readable:
+        if self.lane.may_read:
             return
         followed = self._feed.current
         if followed is None or not followed.is_identified or len(self._queue) or self._gate:
@@ -218,7 +222,7 @@ class Intake:
             return
         if self._feed.next_timeout() is None and not self._has_strangers():
             self.lane.expect(followed.receiver.next_number)
-            self.is_lane_readable = True
+            self.lane.may_read = True
 
     def update_ledger(self) -> None:
         """Brings the ledger up to this moment."""
@@ -255,20 +259,13 @@ class Intake:
 
     def take_stuck(self) -> Loss | None:
         """Takes what is no plain event out of the lane; what comes of it is returned or queued."""
-        popped = self.lane.pop()
-        followed = self._in_lane
-        if popped is None or followed is None:
+        if self._in_lane is None:
             return None
         self.settle()
-        number, message, at_ns = popped
-        stream = self._stream(followed)
-        if isinstance(message, Lost) and stream.assembler is None:
-            stream.account.lose(message.first, message.count, message.reason)
-            return stream.loss(message.first, message.count, message.reason)
-        self._unpack(followed, stream, number, message, at_ns)
-        if len(self._queue):
+        loss = self._pop_loss(self._stream(self._in_lane))
+        if loss is None and len(self._queue):
             self._leave_lane()
-        return None
+        return loss
 
     def _enter_lane(self, followed: Followed) -> None:
         self._leave_lane()
@@ -289,7 +286,7 @@ class Intake:
         if followed is None:
             return
         self.settle()
-        self.is_lane_readable = False
+        self.lane.may_read = False
         self._in_lane = None
         stream = self._stream(followed)
         while (popped := self.lane.pop()) is not None:
@@ -426,10 +423,9 @@ class Intake:
             stream = self._stream(followed)
             stream.account.expect(followed.receiver.next_number)
             if followed is self._in_lane:
-                if self._goes_to_lane(output):
-                    continue
-                self._leave_lane()
-            if isinstance(output, Run):
+                if not self._goes_to_lane(output):
+                    self._leave_lane()
+            elif isinstance(output, Run):
                 number = output.first
                 for message in output.messages:
                     self._unpacker.message(followed, stream, number, message, output.received_at_ns)
@@ -439,14 +435,43 @@ class Intake:
 
     def _goes_to_lane(self, output: Run | Lost) -> bool:
         lane = self.lane
-        count = len(output.messages) if isinstance(output, Run) else 1
-        if len(lane) + count > self._lane_events or lane.size_bytes > self._queue.options.max_bytes:
-            return False
         if isinstance(output, Run):
             lane.push(output.first, output.messages, output.received_at_ns)
         else:
             lane.push(output.first, (output,), 0)
+        return self._has_kept_to_bounds()
+
+    def _has_kept_to_bounds(self) -> bool:
+        """Sheds what is too much for the lane; False when it is not for the lane to do so."""
+        lane, max_bytes = self.lane, self._queue.options.max_bytes
+        followed = self._in_lane
+        while len(lane) > self._lane_events or lane.size_bytes > max_bytes:
+            if followed is None or not self._can_shed or len(lane) <= 1:
+                return len(lane) <= 1 <= self._lane_events
+            stream = self._stream(followed)
+            self.settle()
+            excess = max(len(lane) - self._lane_events, 1)
+            first, count = lane.drop(excess)
+            if count:
+                self._queue.drop(stream.account, first, count, time.time_ns())
+            elif (loss := self._pop_loss(stream)) is None:
+                return False
+            else:
+                self._queue.tell_first(loss, stream.account)
         return True
+
+    def _pop_loss(self, stream: IntakeStream) -> Loss | None:
+        """Takes the loss that is next in the lane; None when it is a piece of an event, which goes
+        the long way, and so must everything behind it."""
+        popped = self.lane.pop()
+        if popped is None or self._in_lane is None:
+            return None
+        number, message, at_ns = popped
+        if isinstance(message, Lost) and stream.assembler is None:
+            stream.account.lose(message.first, message.count, message.reason)
+            return stream.loss(message.first, message.count, message.reason)
+        self._unpack(self._in_lane, stream, number, message, at_ns)
+        return None
 
     def close(self) -> None:
         """Closes the ports."""

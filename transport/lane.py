@@ -10,6 +10,7 @@ everything behind it, and goes the long way; what comes out of there in turn is 
     take()     the next event that is wanted, or None: there is none, or what is next is no plain
                event: then `is_stuck`, and `pop` gives it as it is
     pop()      what is next, as it is: (number, message, received_at_ns)
+    drop(most) the first messages are too old: lets them go
     settle()   what became of the numbers since the last time, and the latencies of the taken
 
 This file is the specification in plain Python, `_lane.pyx` the same over the compiled reader's
@@ -24,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from .datagrams import COMPILED, Address, Received
-from .envelope import Whole, decode
+from .envelope import WHOLE_MARK, Whole, decode
 from .errors import Malformed
 from .event import NO_HEADERS, Event
 from .mold.wire import (
@@ -47,6 +48,10 @@ Runs = list[tuple[int, int, bool]]
 """Numbers `[first, stop)`, and whether they were filtered; otherwise they were taken."""
 
 _new = tuple.__new__
+
+MAX_UNSETTLED = 256
+"""Events taken whose accounts may wait, at least; filtered ones count too. A look at the ledger has
+them written."""
 
 
 class Reader(Protocol):
@@ -81,6 +86,8 @@ class PythonLane:
         self._is_lost = is_lost  # for faults on purpose
         self._session, self._source, self._epoch, self._stream = b"", "", 0, ""
         self._origin: Address | None = None
+        self.may_read = False
+        """Set by the owner while everything that comes can be read here, until its next pump."""
         self.is_stuck = False
         self.next_number = 0
         self.size_bytes = 0
@@ -93,9 +100,10 @@ class PythonLane:
         return len(self._waiting)
 
     @property
-    def unsettled(self) -> int:
-        """Events taken since `settle`, at least; filtered ones count too."""
-        return len(self._latencies_ns) + len(self._runs) + self._run_stop - self._run_first
+    def is_calm(self) -> bool:
+        """True while there is nothing else to do than to read: the accounts can wait a little."""
+        unsettled = len(self._latencies_ns) + len(self._runs) + self._run_stop - self._run_first
+        return self.may_read and not self.is_stuck and unsettled < MAX_UNSETTLED
 
     def open(
         self, session: bytes, origin: Address, source: str, epoch: int, stream: str = ""
@@ -245,6 +253,22 @@ class PythonLane:
         self.size_bytes -= len(message) if isinstance(message, bytes) else 0
         self.is_stuck = False
         return number, message, at_ns
+
+    def drop(self, most: int) -> tuple[int, int]:
+        """Lets go of `most` messages at the most, numbered without a hole, that are no pieces of
+        events; returns the first number, and how many."""
+        first = stop = 0
+        while stop - first < most and self._waiting:
+            number, message, _ = self._waiting[0]
+            if not isinstance(message, bytes) or (stop and number != stop):
+                break
+            if not self._is_raw and message[:1] != WHOLE_MARK:
+                break
+            self._waiting.popleft()
+            self.size_bytes -= len(message)
+            first, stop = first or number, number + 1
+        self.is_stuck = False
+        return first, stop - first
 
     def settle(self) -> tuple[Runs, list[int]]:
         """What became of the numbers since the last time, and the latencies in nanoseconds."""

@@ -13,7 +13,7 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +24,8 @@ from .errors import Closed, LocalError
 from .forks import stays_with_parent
 from .group_account import GroupSnapshot
 from .mold.requests import RequesterCounts
+
+_monotonic = time.monotonic
 
 IDLE_S = 0.004
 """Sleeping longer than this, the service thread is woken by the next message."""
@@ -69,7 +71,8 @@ class Publisher(ABC):
         """What subscribers open; with the port that was given where it was left to the system."""
         self.source = source
         self.epoch = epoch
-        self._encoder = EventEncoder(source)
+        self._encode = EventEncoder(source).encode
+        self._waited_for: Sized = ()  # subscribers with on_overflow="block"
         self._linger_s = linger_s
         self._events = 0
         self._send_errors = 0
@@ -102,8 +105,9 @@ class Publisher(ABC):
         with self._lock:
             if self._is_closed:
                 raise Closed("the publisher is closed")
-            self._wait_for_room(topic)
-            now = time.monotonic()
+            if self._waited_for:
+                self._wait_for_room(topic)
+            now = _monotonic()
             number = self._number(topic, value, key, headers, occurred_at_ns, now)
             self._events += 1
             if self._batches:
@@ -242,9 +246,9 @@ class Publisher(ABC):
 
     # -- what a transport says -------------------------------------------------------------------
 
-    @abstractmethod
     def _wait_for_room(self, topic: str) -> None:
         """Waits, with the lock given back meanwhile, for those who asked to be waited for."""
+        raise NotImplementedError(f"{type(self).__name__} waits for nobody")
 
     @abstractmethod
     def _number(
@@ -295,24 +299,6 @@ class Publisher(ABC):
         """Closes what is open."""
 
     # -- inside ----------------------------------------------------------------------------------
-
-    def _encode(
-        self,
-        topic: str,
-        value: Any,
-        key: str | None,
-        headers: Mapping[str, str] | None,
-        occurred_at_ns: int | None,
-    ) -> bytes:
-        sent_at_ns = time.time_ns()
-        return self._encoder.encode(
-            topic,
-            value,
-            key,
-            sent_at_ns if occurred_at_ns is None else occurred_at_ns,
-            sent_at_ns,
-            headers,
-        )
 
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)

@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Self
 
+from .arrival import Arrival
 from .errors import Closed, Disconnected, Lagging, LocalError
 from .event import Event, Loss, LossReason
 from .forks import stays_with_parent
@@ -60,6 +61,8 @@ class Subscriber:
         self._queue = queue
         self._ledger = ledger
         self._spin = spin
+        self._is_direct = intake.is_direct and not spin  # the short way may be taken
+        self._queue_is_next = False
         self._lag_watch = watch
         self._lock = threading.Lock()  # over everything above, except while `_waiting` reads
         self._shield = Shield()  # around whatever writes accounts
@@ -71,7 +74,7 @@ class Subscriber:
         for port in intake.ports:
             self._poll.register(port.fileno(), select.POLLIN)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: Arrival | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._turn_ends_at = 0.0
         self._fault: BaseException | None = None  # what the caretaker met
@@ -100,11 +103,17 @@ class Subscriber:
 
     def receive(self, timeout_s: float | None = None) -> Event | None:
         """The next event, waiting for it up to `timeout_s`; None when none came."""
-        with self._lock:
-            event = self._lane.take()
-        if event is not None:
-            return event
         give_up_at = None if timeout_s is None else time.monotonic() + timeout_s
+        if self._is_direct and not self._intake.is_mixed:
+            with self._lock:
+                event = self._lane.take()
+                is_calm = self._lane.is_calm
+            if event is not None:
+                return event
+            if is_calm:
+                event = self._read_lane(give_up_at)
+                if event is not None:
+                    return event
         while True:
             item = self._next_item(give_up_at)
             if not isinstance(item, Loss):
@@ -115,20 +124,49 @@ class Subscriber:
 
         Half the cost of taking them one by one; empty when none came.
         """
-        with self._lock:
-            events = self._lane.take_many(limit)
+        events = self._take_from_lane(limit)
         if not events:
             event = self.receive(timeout_s)
             if event is None:
                 return []
             events.append(event)
-            with self._lock:
-                events += self._lane.take_many(limit - 1)
+            events += self._take_from_lane(limit - 1)
         while len(events) < limit and len(self._queue) and not self._has_news():
             item = self._take()
             if isinstance(item, Event):
                 events.append(item)
         return events
+
+    def _take_from_lane(self, limit: int) -> list[Event]:
+        if self._intake.is_mixed:  # not more than its turn
+            return []
+        with self._lock:
+            return self._lane.take_many(limit)
+
+    def _read_lane(self, give_up_at: float | None) -> Event | None:
+        """Waits for what the lane can read: the usual case, in which nothing else is to be done."""
+        wait_s = LONGEST_WAIT_S
+        if give_up_at is not None:
+            wait_s = min(wait_s, max(0.0, give_up_at - time.monotonic()))
+        is_waiting = False
+        try:
+            with self._lock:
+                if self._waiting is not None or self._is_closed or not self._lane.is_calm:
+                    return None
+                is_waiting = True
+                self._waiting = threading.get_ident()
+            received = self._lane.read(SLEEPING, wait_s)
+        finally:
+            if is_waiting:
+                self._attended = True  # first: the caretaker must not read between what was read
+                self._waiting = None  # and what is done with it
+        if not received:
+            with self._lock:
+                return self._lane.take()
+        with self._shield, self._lock:
+            if not self._is_closed:
+                self._intake.pump(received)
+        return None
 
     def _has_news(self) -> bool:
         """True when the next `_take` is to raise or call: not while it would cost events."""
@@ -149,6 +187,12 @@ class Subscriber:
         return self
 
     async def __anext__(self) -> Event:
+        is_short = self._is_direct and not self._intake.is_mixed
+        if is_short and time.monotonic() < self._turn_ends_at:
+            with self._lock:
+                event = self._lane.take()
+            if event is not None:
+                return event
         while True:
             item = await self._next_item_async()
             if item is None:
@@ -241,12 +285,16 @@ class Subscriber:
             self._react(self._lag_watch)
         with self._lock:
             while True:
-                event = lane.take()
-                if event is not None:
-                    return event
+                if not self._is_turn_of_queue():
+                    event = lane.take()
+                    if event is not None:
+                        return event
                 item = queue.take() if self._lag_watch is None else queue.take(time.time_ns())
                 if item is not None:
                     break
+                self._intake.is_mixed = False
+                if self._queue_is_next:
+                    continue  # the lane may have something
                 if not lane.is_stuck:
                     if self._intake.unstick():
                         continue
@@ -259,6 +307,14 @@ class Subscriber:
             if isinstance(item, Event) and item.sent_at_ns:
                 self._ledger.latency_ns.record(time.time_ns() - item.sent_at_ns)
             return item
+
+    def _is_turn_of_queue(self) -> bool:
+        """True every other time while both the lane and the queue have something, and always for
+        a loss that comes before what is in the lane."""
+        self._queue_is_next = self._intake.is_mixed and (
+            self._queue.has_to_tell_first or not self._queue_is_next
+        )
+        return self._queue_is_next
 
     def _react(self, watch: LagWatch) -> None:
         """Does what the user wants when the subscriber has fallen behind."""
@@ -276,7 +332,7 @@ class Subscriber:
                 self._queue.disconnect(f"{lag} and on_lag is 'disconnect'")
 
     def _wait_and_pump(self, give_up_at: float | None) -> Event | None:
-        """Waits for the network and reads it once; returns an event that came the short way."""
+        """Waits for whatever comes or is due; returns an event that came the short way."""
         received = None
         if self._waiting is not None:
             raise LocalError("another thread waits for this subscriber already")
@@ -285,7 +341,7 @@ class Subscriber:
                 if not self._intake.is_calm:
                     with self._shield:
                         self._intake.before_wait()
-                is_in_lane = self._intake.is_lane_readable
+                is_in_lane = self._lane.may_read
                 timeout = None if is_in_lane else self._intake.next_timeout()
                 if self._is_closed:
                     return None
@@ -335,7 +391,7 @@ class Subscriber:
                     self._intake.before_wait()
             if self._intake.has_more():
                 self._pump_in_loop(True)
-            self._waiter = loop.create_future()
+            self._waiter = Arrival(loop)
             try:
                 item = self._take() if self._is_worth_a_look() else None  # from the caretaker
                 if item is None:
@@ -384,13 +440,13 @@ class Subscriber:
             return
         self._attended = True
         with self._lock:
-            if self._intake.is_lane_readable and not has_reply and self._intake.has_room_in_lane():
+            if self._lane.may_read and not has_reply and self._intake.has_room_in_lane():
                 received = self._lane.read(NOW, 0.0)
                 if received:
                     self._intake.pump(received)
             else:
                 self._intake.pump()
-            timeout = None if self._intake.is_lane_readable else self._intake.next_timeout()
+            timeout = None if self._lane.may_read else self._intake.next_timeout()
             has_items = self._has_items()
             has_more = self._intake.has_more()
         if self._timer is not None:
@@ -408,8 +464,8 @@ class Subscriber:
         return len(self._lane) > 0 or len(self._queue) > 0 or bool(self._queue.disconnected)
 
     def _finish_wait(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            self._waiter.tell()
 
     def _wake(self) -> None:
         waiter = self._waiter

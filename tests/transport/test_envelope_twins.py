@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from onehop.transport import envelope
 from onehop.transport.datagrams import COMPILED
-from onehop.transport.envelope import EventEncoder, Piece, Whole, decode
+from onehop.transport.envelope import EventEncoder, Piece, PlainEncoder, Whole, decode
 from onehop.transport.errors import OnehopError
 
 pytestmark = [
@@ -41,7 +41,7 @@ def outcome(act: Any) -> object:
 def both(monkeypatch: pytest.MonkeyPatch, act: Any) -> tuple[object, object]:
     compiled = outcome(act)
     with monkeypatch.context() as patch:
-        patch.setattr(envelope, "_is_usual", lambda *_: False)
+        patch.setattr(EventEncoder, "encode", PlainEncoder.encode)
         patch.setattr(envelope, "_decode_usual", lambda *_: None)
         return compiled, outcome(act)
 

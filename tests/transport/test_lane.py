@@ -271,6 +271,27 @@ def test_datagrams_lost_on_purpose_are_as_if_they_never_came(
     assert lane.next_number == 2
 
 
+def test_what_is_dropped_is_numbered_without_a_hole(wire: Wire, make_lane: MakeLane) -> None:
+    lane = make_lane(is_raw=False)
+    lane.push(1, [event("a")] * 5, 9)
+    lane.push(8, [event("a")] * 2, 9)
+    lane.push(10, [encode_piece(0, 2, b"x"), event("a")], 9)
+    assert lane.drop(3) == (1, 3)
+    taken = lane.take()
+    assert taken is not None
+    assert taken.sequence == 4
+    assert lane.drop(9) == (5, 1)
+    assert lane.drop(9) == (8, 2)
+    assert lane.drop(9) == (0, 0)  # a piece
+    popped = lane.pop()
+    assert popped is not None
+    assert popped[0] == 10
+    assert lane.drop(0) == (0, 0)
+    assert lane.drop(1) == (11, 1)
+    assert (len(lane), lane.size_bytes) == (0, 0)
+    assert lane.settle()[0] == [(4, 5, False)]
+
+
 def _tape(random: Random, length: int) -> list[bytes]:
     """Mostly the next packet; sometimes anything else, after which numbers may be off."""
     number, packets = 1, []
@@ -311,6 +332,9 @@ def _play(wire: Wire, lane: PythonLane, tape: list[bytes], seed: int) -> list[ob
             seen.append(lane.settle()[0])
             popped = lane.pop()
             seen.append(popped and popped[:2])
+        if random.random() < 0.2:
+            seen.append(lane.settle()[0])
+            seen.append(lane.drop(random.randint(0, 3)))
         if random.random() < 0.1:
             first = random.randint(1, 100)
             lane.push(first, [event("yes"), OBSTACLE, b"raw"][: random.randint(1, 3)], 9)

@@ -92,6 +92,8 @@ def _feed() -> None:
             while lane.pop() is not None:
                 pass
     _feed_messages(random)
+    _feed_frames(random)
+    _feed_outlet(random)
     print("fed")
 
 
@@ -135,6 +137,86 @@ def _feed_messages(random: Random) -> None:
         while lane.take() is not None or (lane.is_stuck and lane.pop() is not None):
             pass
         lane.settle()
+
+
+class _Frames:
+    """A port with one socket."""
+
+    has_more = False
+
+    def __init__(self) -> None:
+        import zmq
+
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.only, self.peer = (self.context.socket(zmq.PAIR) for _ in range(2))
+        self.only.bind("inproc://frames")
+        self.peer.connect("inproc://frames")
+        self.sorted: list[bytes] = []
+
+    def wait_at_most(self, timeout_ms: int) -> None:
+        self.only.rcvtimeo = timeout_ms
+
+    def sort(self, message: bytes, at_ns: int) -> list[tuple[bytes, tuple[str, int], int]]:
+        self.sorted.append(message)
+        return [(message, ("me", 0), at_ns)] if len(message) % 2 else []
+
+
+def _feed_frames(random: Random) -> None:
+    """Frames of every length, whole and broken, through the lane over a socket."""
+    from onehop.transport.mold.wire import encode_packet
+    from onehop.transport.zeromq import _socket_lane
+
+    session, port = b"SESSION..1", _Frames()
+    lane = _socket_lane.SocketLane(port, is_raw=True, topics=())  # type: ignore[arg-type]
+    lane.open(session, ("me", 0), "fuzz", 1, "q")
+    lane.expect(1)
+    taken = sent = 0
+    for _ in range(ROUNDS // 3):
+        for _ in range(random.randint(1, 3)):
+            number = lane.next_number
+            frame = bytearray(b"q\0" + encode_packet(session, number, [random.randbytes(9)] * 2))
+            if random.random() < 0.4:
+                frame[random.randrange(len(frame))] = random.getrandbits(8)
+            if random.random() < 0.4:
+                del frame[random.randint(0, len(frame)) :]
+            port.peer.send(bytes(frame))
+            sent += 1
+        while lane.read(int(random.random() < 0.02), 0.001) or port.has_more:
+            pass
+        taken += len(lane.take_many(random.randint(0, 30)))
+        lane.settle()
+    assert 2 * (sent - len(port.sorted)) == taken + len(lane)
+    lane.open(session, ("me", 0), "fuzz", 1, "a stream with another name")
+    port.peer.send(b"q")
+    lane.read(0, 0.0)
+    for each in (port.only, port.peer):
+        each.close(linger=0)
+    assert lane.read(1, 0.001) == []  # its socket is closed
+    port.context.term()
+
+
+def _feed_outlet(random: Random) -> None:
+    """Messages of every length through rings of every size."""
+    from onehop.transport import RingOptions
+    from onehop.transport.zeromq import _outlet
+    from onehop.transport.zeromq.last_values import LastValues
+
+    for _ in range(30):
+        options = RingOptions(max_messages=random.choice([1, 3, 5000]), max_bytes=10**6)
+        outlet = _outlet.Outlet(options, 200, LastValues(options, max_values=5))
+        streams = [outlet.open(name, b"SESSION..1") for name in ("a", "b", "")]
+        for number in range(ROUNDS // 10):
+            topic = random.choice(["a", "a.x", "b.y", ".", "c", "é"])
+            outlet.publish(topic, None, random.randbytes(random.randint(0, 190)), number * 1e-3)
+            if random.random() < 0.1:
+                outlet.take_all() if random.random() < 0.5 else outlet.take_full()
+                outlet.take_moved(2, 0.0)
+            stream = random.choice(streams)
+            with contextlib.suppress(KeyError):
+                stream.blocks(random.randint(0, 4000), random.randint(-1, 70_000), 400)
+                stream.sent_at(random.randint(0, 4000))
+        outlet.end()
+        outlet.take_all()
 
 
 if __name__ == "__main__":

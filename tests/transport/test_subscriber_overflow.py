@@ -172,3 +172,49 @@ def test_events_taken_before_the_overflow_are_not_taken_again() -> None:
         rest = [item.value for item in items_of(events, 47) if isinstance(item, Event)]
 
     assert rest == list(range(40, 50))
+
+
+# -- what waits in the lane --------------------------------------------------------------------------
+
+
+def test_what_is_too_much_for_the_lane_is_dropped_at_its_front_and_told_first() -> None:
+    with open_quick("zmq+tcp://127.0.0.1:0", "source") as publisher:
+        with open_subscriber(publisher.url, queue_events=500) as events:
+            publisher.ready()
+            for n in range(1, 11):
+                publisher.publish("t", n)
+                take(events, 1)  # by now it comes the short way
+            publisher.publish_many(("t", n) for n in range(11, 20_001))
+            until(lambda: events.ledger.expected == 20_000)
+            items = items_of(events, 19_990)
+            ledger = events.ledger
+
+    delivered = [item for item in items if isinstance(item, Event)]
+    lost = [item for item in items if isinstance(item, Loss)]
+    assert [event.value for event in delivered] == list(range(20_001 - len(delivered), 20_001))
+    assert [loss.first for loss in lost] == [11]  # one record, in front of all
+    assert items[0] is lost[0]
+    assert lost[0].count + len(delivered) == 19_990
+    assert dict(ledger.lost) == {"overflow": lost[0].count}
+    assert (ledger.delivered, ledger.pending) == (10 + len(delivered), 0)
+    assert len(delivered) <= 1000  # the bound, and what one read brings
+
+
+def test_a_flood_from_one_source_does_not_keep_another_waiting() -> None:
+    url = new_url()
+    with (
+        open_subscriber(url) as events,
+        open_quick(url, "flood") as flood,
+        open_quick(url, "trickle") as trickle,
+    ):
+        for n in range(10):
+            flood.publish("t", n)
+            take(events, 1)
+        flood.publish_many(("t", n) for n in range(10, 20_010))
+        until(lambda: events.ledger.expected == 20_010)
+        trickle.publish("t", "me too")
+        until(lambda: events.ledger.expected == 20_011)
+        assert any(event.source == "trickle" for event in take(events, 10))
+        rest = [event.value for event in take(events, 20_001 - 10)]
+        assert rest == sorted(rest)
+        assert events.ledger.delivered == 20_011

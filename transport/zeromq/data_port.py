@@ -14,7 +14,7 @@ from pathlib import Path
 
 import zmq
 
-from ..datagrams import Address, Received
+from ..datagrams import COMPILED, Address, Received
 from ..lane import Lane, MessageLane
 from ..ports import BATCH
 from .address import ZeroMQAddress
@@ -36,6 +36,13 @@ from .sockets import (
     secure_server,
 )
 from .wire import NAME_BYTES, random_name, subscriptions
+
+SocketLane: type[Lane] | None = None
+if COMPILED:
+    try:
+        from ._socket_lane import SocketLane
+    except ImportError:  # another libzmq than that of pyzmq's own wheels
+        SocketLane = None
 
 LONGEST_WAIT_MS = 60_000
 CALM = 16
@@ -108,13 +115,14 @@ class DataPort:
         except BaseException:
             self.close()
             raise
-        self._only = self._inlets[0].socket if len(self._inlets) == 1 else None
-        self._only_fd = -1 if self._only is None else int(self._only.fileno())
+        self.only = self._inlets[0].socket if len(self._inlets) == 1 else None
+        """The one socket that is to be read, where there is one."""
+        self._only_fd = -1 if self.only is None else int(self.only.fileno())
         self._claimed: dict[Address, Inlet] = {}  # by whom a claim is to be met, and where to go on
         if wish is not None:
             self.requests.claims = Claims(wish, self.directory.open)
             self._epoll.register(self.requests.fileno(), select.EPOLLIN)
-            self._only = None  # what comes to the other sockets counts too
+            self.only = None  # what comes to the other sockets counts too
 
     @property
     def address(self) -> Address:
@@ -129,7 +137,7 @@ class DataPort:
 
     def fileno(self) -> int:
         """Readable when something has happened."""
-        return self._epoll.fileno() if self._only is None else self._only_fd
+        return self._epoll.fileno() if self.only is None else self._only_fd
 
     def receive(self) -> list[Received]:
         """What has come, a batch of each socket at most."""
@@ -160,14 +168,12 @@ class DataPort:
 
     def receive_wait(self, timeout_s: float | None) -> list[Received]:
         """What has come, sleeping until something has."""
-        only = self._only
+        only = self.only
         if only is None or timeout_s == 0:
             return self._poll_and_receive(timeout_s)
         received: list[Received] = []
         timeout_ms = LONGEST_WAIT_MS if timeout_s is None else max(1, int(timeout_s * 1e3))
-        if timeout_ms != self._timeout_ms:
-            only.setsockopt(zmq.RCVTIMEO, timeout_ms)
-            self._timeout_ms = timeout_ms
+        self.wait_at_most(timeout_ms)
         try:
             message = only.recv()
         except zmq.Again:
@@ -185,6 +191,18 @@ class DataPort:
             received += more
         else:
             self._calm += 1
+        return received
+
+    def wait_at_most(self, timeout_ms: int) -> None:
+        """Says how long a read of the one socket may sleep."""
+        if self.only is not None and timeout_ms != self._timeout_ms and not self.only.closed:
+            self.only.setsockopt(zmq.RCVTIMEO, timeout_ms)
+            self._timeout_ms = timeout_ms
+
+    def sort(self, message: bytes, at_ns: int) -> list[Received]:
+        """What the intake has to see of a message that came to the one socket."""
+        received: list[Received] = []
+        self._sort(message, self._inlets[0], at_ns, received)
         return received
 
     def _poll_and_receive(self, timeout_s: float | None) -> list[Received]:
@@ -242,7 +260,9 @@ class DataPort:
         topics: tuple[str, ...],
         is_lost: Callable[[], bool] | None = None,
     ) -> Lane:
-        """A lane over what `receive` gives."""
+        """A lane over the one socket, or over what `receive` gives."""
+        if SocketLane is not None and self.only is not None:
+            return SocketLane(self, is_raw=is_raw, topics=topics, is_lost=is_lost)
         return MessageLane(self, is_raw=is_raw, topics=topics, is_lost=is_lost)
 
     def wake(self) -> None:

@@ -8,7 +8,9 @@ that from the number, and takes it only there.
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
+from ..datagrams import COMPILED
 from ..envelope import encode_delivery
 from ..mold.ring import RingOptions
 from ..mold.wire import HEADER_BYTES, encode_block
@@ -20,61 +22,78 @@ silent longest is forgotten, and counted."""
 LONG_AGO = float("-inf")
 
 
-LastValue = tuple[int, str, int, bytes]
-"""How many were published before it, its stream, its number there, its bytes."""
+LastValue = tuple[str, int, bytes]
+"""Its stream, its number there, its bytes."""
 FORGET_SHARE = 64
-"""At the bound one in so many is forgotten at once: finding them looks at all."""
+"""At the bound one in so many is forgotten at once, so that it is not looked at for each event."""
 
 
-class LastValues:
-    """One event for each topic and key."""
+class PythonRemembered:
+    """One event for each topic and key, the one that was published longest ago first."""
 
-    def __init__(self, options: RingOptions) -> None:
-        self._max_bytes = options.max_bytes
-        self._values: dict[tuple[str, str | None], LastValue] = {}
-        self._published = 0
+    def __init__(self, max_values: int, max_bytes: int) -> None:
+        self.values: dict[tuple[str, str | None], LastValue] = {}
+        self.max_values = max_values
+        self.max_bytes = max_bytes
         self.size_bytes = 0
-        self.forgotten = 0
-
-    def __len__(self) -> int:
-        return len(self._values)
 
     def remember(
         self, topic: str, key: str | None, stream: str, sequence: int, data: bytes
     ) -> None:
         """Notes an event that was published."""
         name = (topic, key)
-        before = self._values.get(name)
-        self._values[name] = (self._published, stream, sequence, data)
-        self._published += 1
+        before = self.values.pop(name, None)
         if before is not None:
-            self.size_bytes += len(data) - len(before[3])
-        else:
-            self.size_bytes += len(data)
-            if len(self._values) > MAX_LAST_VALUES:
-                self._forget()
-        if self.size_bytes > self._max_bytes:
-            self._forget()
+            self.size_bytes -= len(before[2])
+        self.values[name] = (stream, sequence, data)
+        self.size_bytes += len(data)
+        if len(self.values) > self.max_values or self.size_bytes > self.max_bytes:
+            self.forget()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """Makes room."""
+        raise NotImplementedError
+
+
+if TYPE_CHECKING or not COMPILED:
+    Remembered = PythonRemembered
+else:
+    from ._outlet import Remembered
+
+
+class LastValues(Remembered):
+    """What is remembered, within its bounds, and copies of it."""
+
+    def __init__(self, options: RingOptions, max_values: int = MAX_LAST_VALUES) -> None:
+        super().__init__(max_values, options.max_bytes)
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def forget(self) -> None:
         """Lets the longest silent go, until there is room for some more."""
-        values = self._values
-        most = max(1, MAX_LAST_VALUES - MAX_LAST_VALUES // FORGET_SHARE)
-        most_bytes = self._max_bytes - self._max_bytes // FORGET_SHARE
-        for name in sorted(values, key=lambda name: values[name][0]):
-            if len(values) == 1 or (len(values) <= most and self.size_bytes <= most_bytes):
-                return
-            self.size_bytes -= len(values.pop(name)[3])
-            self.forgotten += 1
+        most = max(1, self.max_values - self.max_values // FORGET_SHARE)
+        most_bytes = self.max_bytes - self.max_bytes // FORGET_SHARE
+        left, doomed = len(self.values), []
+        for name, (_, _, data) in self.values.items():
+            if left == 1 or (left <= most and self.size_bytes <= most_bytes):
+                break
+            left -= 1
+            self.size_bytes -= len(data)
+            doomed.append(name)
+        for name in doomed:
+            del self.values[name]
+        self.forgotten += len(doomed)
 
     def snapshot(self, topics: tuple[str, ...], max_message_bytes: int) -> "Snapshot":
         """All of them whose topic begins with one of `topics`, in the order of publishing."""
         wanted = [
             value
-            for (topic, _), value in self._values.items()
+            for (topic, _), value in self.values.items()
             if not topics or topic.startswith(topics)
         ]
-        return Snapshot(sorted(wanted), max_message_bytes)
+        return Snapshot(wanted, max_message_bytes)
 
 
 class Snapshot:
@@ -84,7 +103,7 @@ class Snapshot:
 
     def __init__(self, values: Iterable[LastValue], max_message_bytes: int) -> None:
         self._blocks: list[bytes] = []
-        for _, stream, sequence, data in values:
+        for stream, sequence, data in values:
             message = encode_delivery(stream, sequence, 1, data)
             if len(message) <= max_message_bytes:
                 self._blocks.append(encode_block(message))

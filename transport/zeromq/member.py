@@ -43,6 +43,7 @@ class GroupMember(Subscriber):
         self._in_hand: Sequence[Event] = ()
         self._unreported = 0
         super().__init__(intake, queue, ledger, spin=spin)
+        self._is_direct = False  # what was taken before is to be told before the next
 
     def ack(self, event: Event) -> None:
         """Says that an event is done; for `ack="manual"`, from any thread."""

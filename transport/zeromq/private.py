@@ -28,23 +28,25 @@ class PrivateSessions:
     """Sessions for one subscriber each."""
 
     def __init__(
-        self, options: RingOptions, sender: SenderOptions, desk: RequestDesk[Address]
+        self,
+        options: RingOptions,
+        sender: SenderOptions,
+        desk: RequestDesk[Address],
+        last_values: LastValues,
     ) -> None:
-        self.last_values = LastValues(options)
+        self.last_values = last_values
         self.groups = Groups(options, desk, sender)
         self._desk = desk
         self._max_message_bytes = sender.max_message_bytes
         self._snapshots: dict[bytes, tuple[bytes, float]] = {}  # by subscriber: session, since when
         self._out: list[tuple[bytes, Address]] = []
 
-    def published(
+    def offer(
         self, topic: str, key: str | None, stream: str, sequence: int, data: bytes, now: float
     ) -> None:
-        """Notes an event that was numbered."""
-        self.last_values.remember(topic, key, stream, sequence, data)
-        if self.groups.by_name:
-            for group in self.groups:
-                group.offer(topic, key, stream, sequence, data, now)
+        """Gives an event that was numbered to the groups."""
+        for group in self.groups:
+            group.offer(topic, key, stream, sequence, data, now)
 
     def receive(
         self,

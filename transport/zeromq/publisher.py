@@ -26,7 +26,6 @@ from ..errors import Closed
 from ..group_account import GroupSnapshot
 from ..mold.requests import RequesterCounts
 from ..mold.sessions import epoch_of
-from ..pieces import split
 from ..publisher import IDLE_S, Publisher, PublisherSnapshot
 from .address import Endpoint, ZeroMQAddress
 from .doorkeeper import Doorkeeper
@@ -45,6 +44,7 @@ from .sockets import (
 from .streams import Streams, StreamsOptions
 from .wire import stream_of
 
+_time_ns = time.time_ns
 _running_loop = asyncio._get_running_loop  # None, where get_running_loop raises: half the cost
 
 LOOK_AGAIN_S = IDLE_S
@@ -76,13 +76,17 @@ class ZeroMQPublisher(Publisher):
         linger_s: float,
     ) -> None:
         self._streams = Streams(source, options, time.monotonic(), clock_name())
+        self._outlet = self._streams.outlet
+        self._publish_encoded = self._streams.publish
         super().__init__(url, source, epoch_of(self._streams.epoch), linger_s)
+        self._waited_for = self._streams.blockers.by_name
         self._room = threading.Condition(self._lock)  # told when a subscriber has gone on
         self._flushing: asyncio.AbstractEventLoop | None = None  # at the end of its turn
         self._published_at = self._packed_at = 0.0
         self._in_a_row = 0
         self._is_holding = False  # the service thread is to send what is packed
         self._has_sent = False  # since the service thread looked
+        self._is_busy = False  # something had been sent when it did
         self._context = new_context()
         self._doorkeeper: Doorkeeper | None = None
         self._handshakes = Handshakes()
@@ -163,7 +167,7 @@ class ZeroMQPublisher(Publisher):
                 ignored_requests=Counter(streams.desk.ignored) + streams.ignored,
                 send_errors=self._send_errors,
                 ring_first=streams.ring_first,
-                ring_bytes=streams.space.size_bytes,
+                ring_bytes=streams.outlet.size_bytes,
                 subscribers=len(streams.subscribers),
                 disconnected=streams.blockers.disconnected,
                 refused=dict(refused),
@@ -190,7 +194,7 @@ class ZeroMQPublisher(Publisher):
 
     def _wait_for_room(self, topic: str) -> None:
         streams = self._streams
-        if not streams.blockers.by_name or _running_loop() is not None:
+        if _running_loop() is not None:
             return
         stream = stream_of(topic)
         full = streams.to_wait_for(stream)
@@ -234,33 +238,22 @@ class ZeroMQPublisher(Publisher):
         occurred_at_ns: int | None,
         now: float,
     ) -> int:
-        data = self._encode(topic, value, key, headers, occurred_at_ns)
-        streams = self._streams
-        stream = topic.partition(".")[0]
-        if len(data) <= streams.max_message_bytes:
-            number = streams.send(stream, data, now)
-        else:
-            for piece in split(data, streams.max_message_bytes):
-                number = streams.send(stream, piece, now)
-        streams.private.published(topic, key, stream, number, data, now)
-        return number
+        data = self._encode(topic, value, key, occurred_at_ns, _time_ns(), headers)
+        return self._publish_encoded(topic, key, data, now)
 
     def _send_full(self) -> None:
-        self._send(self._streams.full_messages_to_send())
+        if self._outlet.has_messages:
+            self._send(self._outlet.take_full())
 
     def _send_all(self, now: float) -> None:
-        self._send(self._streams.messages_to_send(now))
+        self._send(self._outlet.take_all())
         if self._streams.private.groups.by_name:
             for message, subscriber in self._streams.private_messages(now):
                 self._reply(bytes.fromhex(subscriber[0]), message)
 
     def _send_soon(self, now: float) -> None:
-        loop = _running_loop()
-        if loop is not None:
-            if self._flushing is not loop:
-                self._flushing = loop
-                loop.call_soon(self._flush_turn)
-            self._send_full()
+        if (loop := _running_loop()) is not None:
+            self._send_with_turn(loop)
             return
         is_quick = now - self._published_at < QUICK_S
         self._published_at = now
@@ -269,11 +262,16 @@ class ZeroMQPublisher(Publisher):
             self._packed_at = now
             self._send_all(now)
             return
-        if self._streams.has_messages:
-            self._send_full()
+        self._send_full()
         if not self._is_holding:
             self._is_holding = True
             self._wake()
+
+    def _send_with_turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._flushing is not loop:
+            self._flushing = loop
+            loop.call_soon(self._flush_turn)
+        self._send_full()
 
     def _flush_turn(self) -> None:
         self._flushing = None
@@ -287,13 +285,13 @@ class ZeroMQPublisher(Publisher):
         return [self._out.fileno(), self._side.fileno()]
 
     def _next_timeout(self) -> float:
-        sleep_s = LOOK_AGAIN_S if self._has_sent else LONGEST_SLEEP_S
+        sleep_s = LOOK_AGAIN_S if self._has_sent or self._is_busy else LONGEST_SLEEP_S
         if self._is_holding:
             sleep_s = REST_S
         return min(self._streams.next_timeout(), time.monotonic() + sleep_s)
 
     def _end(self, now: float) -> None:
-        self._streams.end(now)
+        self._streams.end()
         self._send_all(now)
 
     def _free(self) -> None:
@@ -314,7 +312,8 @@ class ZeroMQPublisher(Publisher):
 
     def _answer(self) -> None:
         with self._lock:
-            self._has_sent = False
+            # While events flow it looks again by itself: else each of them would have to wake it.
+            self._is_busy, self._has_sent = self._has_sent, False
             now = time.monotonic()
             self._is_holding = self._is_holding and now - self._packed_at < REST_S
             streams = self._streams

@@ -1,11 +1,11 @@
 """The streams of one publisher, without I/O: who listens, what goes out, what is asked for.
 
-    send(stream, message)      numbered within its stream, kept, packed
+    publish(topic, …)          numbered within its stream, kept, packed: by the outlet
     private                    groups, and the last values: see `private.py`
     receive_subscription       a hello is answered with what there is; who has got it is counted
     receive_request, replies   repairs and replay, for all streams at one desk; credit; whatever
                                single subscribers ask for and get
-    messages_to_send           data and announcements, in the order they must go
+    outlet                     data and announcements, in the order they must go
 
 An announcement names the next number of each stream, so everything numbered before it is sent
 before it. Where there are so many streams that it takes several parts, one goes out at a time: all
@@ -24,10 +24,13 @@ from ..datagrams import Address
 from ..errors import LimitError, Malformed
 from ..mold.requests import RequestDesk, RequestOptions
 from ..mold.ring import RingOptions
-from ..mold.sender import SenderOptions, SenderSession
+from ..mold.sender import SenderOptions
+from ..pieces import split
 from .blockers import Blocker, Blockers
+from .last_values import LastValues
+from .outlet import Outlet, Stream
 from .private import PrivateSessions, Published
-from .rings import RingSpace, StreamRing, events_of
+from .rings import events_of
 from .side import Credit, decode_upstream
 from .wire import (
     CONTROL,
@@ -40,9 +43,9 @@ from .wire import (
     UNSUBSCRIBE,
     Announcement,
     encode_announcement,
-    prefix_of,
     random_name,
     session_of,
+    stream_of,
 )
 
 PACKET_BYTES = 32 * 1024
@@ -67,23 +70,6 @@ class StreamsOptions:
     """What answering requests may cost."""
 
 
-class Stream:
-    """One stream: its session, and what stands in front of its packets."""
-
-    __slots__ = ("has_moved", "has_unsent", "index", "name", "prefix", "ring", "session")
-
-    def __init__(
-        self, name: str, index: int, session: SenderSession[Address], ring: StreamRing
-    ) -> None:
-        self.name = name
-        self.ring = ring
-        self.index = index
-        self.prefix = prefix_of(name)
-        self.session = session
-        self.has_unsent = False
-        self.has_moved = False
-
-
 class Streams:
     """Everything a publisher over ZeroMQ knows."""
 
@@ -98,120 +84,89 @@ class Streams:
         """The public key that answers there, if there is one."""
         self.subscribers: set[bytes] = set()
         self.ignored: Counter[str] = Counter()
-        self.space = RingSpace(options.ring)
         self.blockers = Blockers()
         requests = replace(options.requests, packet_bytes=PACKET_BYTES)
         self.desk: RequestDesk[Address] = RequestDesk(requests, now)
         self._source = source
-        self._options = SenderOptions(packet_bytes=PACKET_BYTES, opening_heartbeats=1)
-        alone = replace(self._options, opening_heartbeats=0)
-        self.private = PrivateSessions(options.ring, alone, self.desk)
+        values = LastValues(options.ring)
+        self.outlet = Outlet(options.ring, PACKET_BYTES, values)
+        alone = SenderOptions(packet_bytes=PACKET_BYTES, opening_heartbeats=0)
+        self.private = PrivateSessions(options.ring, alone, self.desk, values)
         self._opened_at = now
         self._clock = clock
-        self._streams: dict[str, Stream] = {}
-        self._by_index: list[Stream] = []
-        self._unsent: list[Stream] = []
-        self._messages: list[bytes] = []
-        self._moved: list[Stream] = []
         self._newcomers: deque[tuple[bytes, int, int]] = deque()  # name, next part, parts
         self._farewells: list[tuple[bytes, Address]] = []
-        self._ticks_at: float | None = None
+        self._ticks_at: float | None = None  # for newcomers
         self._round_at = now + ROUND_S
         self._round_part = 0
 
     @property
-    def has_messages(self) -> bool:
-        """True when `full_messages_to_send` has something."""
-        return bool(self._messages)
-
-    @property
     def sent(self) -> int:
         """Messages numbered, of all streams."""
-        return sum(stream.session.next_number - 1 for stream in self._by_index)
+        return sum(stream.next - 1 for stream in self.outlet.streams)
 
     @property
     def ring_first(self) -> int:
         """The lowest number that some stream can still repeat."""
-        return min((stream.session.ring.first for stream in self._by_index), default=1)
-
-    @property
-    def max_message_bytes(self) -> int:
-        """Longer events travel in pieces."""
-        return self._options.max_message_bytes
+        return min((stream.first for stream in self.outlet.streams), default=1)
 
     # -- sending ---------------------------------------------------------------------------------
 
-    def send(self, name: str, message: bytes, now: float) -> int:
-        """Numbers a message of a stream and packs it."""
-        stream = self._streams.get(name)
-        if stream is None:
-            stream = self._open(name, now)
-        session = stream.session
-        number = session.send(message, now)
-        if not stream.has_unsent:
-            stream.has_unsent = True
-            self._unsent.append(stream)
-        if not stream.has_moved:
-            stream.has_moved = True
-            self._moved.append(stream)
-            if self._ticks_at is None:
-                self._ticks_at = now + TICK_S
-        if session.has_full_packet:
-            self._take_packets(stream, session.full_datagrams_to_send())
-        if self.blockers.by_name:
-            self.blockers.sent(session.session)
+    def publish(self, topic: str, key: str | None, data: bytes, now: float) -> int:
+        """Numbers an encoded event and packs it; returns its number."""
+        number = self.outlet.publish(topic, key, data, now)
+        if not number:
+            number = self._publish_first_or_large(topic, key, data, now)
+        if self.blockers.by_name or self.private.groups.by_name:
+            self._tell_company(topic, key, data, number, now)
         return number
 
-    def messages_to_send(self, now: float) -> list[bytes]:
-        """Everything that has not gone out yet, in order."""
-        for stream in self._unsent:
-            stream.has_unsent = False
-            self._take_packets(stream, stream.session.datagrams_to_send(now))
-        self._unsent.clear()
-        return self.full_messages_to_send()
+    def _publish_first_or_large(self, topic: str, key: str | None, data: bytes, now: float) -> int:
+        name = stream_of(topic)
+        if self.outlet.find(name) is None:
+            self._open(name)
+        most = self.outlet.max_message_bytes
+        if len(data) <= most:
+            return self.outlet.publish(topic, key, data, now)
+        for piece in split(data, most):
+            number = self.outlet.put(name, piece, now)
+        self.private.last_values.remember(topic, key, name, number, data)
+        return number
 
-    def full_messages_to_send(self) -> list[bytes]:
-        """The same without the packets that are being filled."""
-        messages, self._messages = self._messages, []
-        return messages
+    def _tell_company(
+        self, topic: str, key: str | None, data: bytes, number: int, now: float
+    ) -> None:
+        """What subscribers that are waited for, or share the events, need to know of one."""
+        name = stream_of(topic)
+        stream = self.outlet.find(name)
+        if stream is not None and self.blockers:
+            self.blockers.sent(stream.session)
+        self.private.offer(topic, key, name, number, data, now)
 
-    def end(self, now: float) -> None:
+    def end(self) -> None:
         """Ends every stream."""
-        self._messages = self.messages_to_send(now)
-        for stream in self._by_index:
-            stream.session.end(now)
-            self._take_packets(stream, stream.session.datagrams_to_send(now))
+        self.outlet.end()
 
-    def _take_packets(self, stream: Stream, packets: Sequence[bytes]) -> None:
-        prefix = stream.prefix
-        for packet in packets:
-            self._messages.append(prefix + packet)
-
-    def _open(self, name: str, now: float) -> Stream:
-        index = len(self._by_index)
+    def _open(self, name: str) -> None:
+        index = len(self.outlet.streams)
         if index == MAX_STREAMS:
             raise LimitError(
                 f"topic begins with {name!r}, the {MAX_STREAMS + 1}th first segment; a publisher "
                 f"has {MAX_STREAMS} streams at most: put what varies behind the first dot"
             )
-        ring = StreamRing(self.space)
-        session: SenderSession[Address] = SenderSession(
-            session_of(self.epoch, index), self._options, now, ring=ring, desk=self.desk
-        )
-        stream = self._streams[name] = Stream(name, index, session, ring)
-        self._by_index.append(stream)
+        stream = self.outlet.open(name, session_of(self.epoch, index))
+        self.desk.serve(stream.session, stream)
         if self.blockers:
-            self.blockers.opened(session.session, stream.prefix)
-        return stream
+            self.blockers.opened(stream.session, stream.prefix)
 
     # -- who waits for whom ----------------------------------------------------------------------
 
     def to_wait_for(self, name: str) -> list[Blocker]:
         """The subscribers that have no room for another message of a stream."""
-        stream = self._streams.get(name)
+        stream = self.outlet.find(name)
         if stream is None or not self.blockers:
             return []
-        return self.blockers.to_wait_for(stream.session.session)
+        return self.blockers.to_wait_for(stream.session)
 
     def give_up(self, blockers: list[Blocker]) -> None:
         """Waits for them no more, and tells them so."""
@@ -237,7 +192,7 @@ class Streams:
             if name not in self.subscribers:  # else the end of that subscription says so
                 self.private.gone(name, now)
         elif name != EVERYONE:
-            self._greet(name, 0, -(-len(self._by_index) // STREAMS_PER_PART) or 1, now)
+            self._greet(name, 0, -(-len(self.outlet.streams) // STREAMS_PER_PART) or 1, now)
 
     def _count(self, name: bytes, kind: int, now: float) -> None:
         """A subscriber has all that it needs to miss nothing, or is gone."""
@@ -268,7 +223,7 @@ class Streams:
         if requester[0] != message.name.hex():
             self.ignored["another_name"] += 1  # nobody speaks for others
         elif isinstance(message, Credit):
-            sent = {s.session.session: s.session.next_number - 1 for s in self._by_index}
+            sent = {s.session: s.next - 1 for s in self.outlet.streams}
             is_subscribed = message.name in self.subscribers
             self.blockers.receive(message, requester, sent, is_subscribed=is_subscribed)
         else:
@@ -277,7 +232,7 @@ class Streams:
     def _kept(self) -> list[Published]:
         """The events that the rings still have, in the order of publishing."""
         found = [
-            event for stream in self._by_index for event in events_of(stream.name, stream.ring)
+            event for stream in self.outlet.streams for event in events_of(stream.name, stream)
         ]
         return [event for _, event in sorted(found, key=lambda pair: pair[0])]
 
@@ -299,12 +254,11 @@ class Streams:
 
     def _announce(self, name: bytes, part: int, parts: int, now: float) -> None:
         at = part * STREAMS_PER_PART
-        self._tell(name, self._by_index[at : at + STREAMS_PER_PART], part, parts, now)
+        self._tell(name, self.outlet.streams[at : at + STREAMS_PER_PART], part, parts, now)
 
     def _tell(
         self, name: bytes, streams: Sequence[Stream], part: int, parts: int, now: float
     ) -> None:
-        self._messages = self.messages_to_send(now)
         announcement = Announcement(
             self._source,
             self.epoch,
@@ -315,9 +269,9 @@ class Streams:
             self.key,
             part,
             parts,
-            tuple((s.name, s.index, s.session.next_number) for s in streams),
+            tuple((s.name, s.index, s.next) for s in streams),
         )
-        self._messages.append(encode_announcement(name, announcement))
+        self.outlet.add(encode_announcement(name, announcement))
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -325,7 +279,7 @@ class Streams:
         """When `handle_timeout` and `replies` are to be called at the latest."""
         times = (
             self._round_at,
-            self._ticks_at,
+            self._tick_due_at(),
             self.desk.next_timeout(),
             self.private.next_timeout(),
         )
@@ -334,7 +288,8 @@ class Streams:
     def handle_timeout(self, now: float) -> None:
         """Tells what is due."""
         self.private.handle_timeout(now)
-        if self._ticks_at is not None and now >= self._ticks_at:
+        ticks_at = self._tick_due_at()
+        if ticks_at is not None and now >= ticks_at:
             self._ticks_at = None
             self.private.tick(now)
             self._tell_moved(now)
@@ -342,20 +297,23 @@ class Streams:
                 name, part, parts = self._newcomers.popleft()
                 self._greet(name, part, parts, now)
         if now >= self._round_at:
-            parts = -(-len(self._by_index) // STREAMS_PER_PART) or 1
+            parts = -(-len(self.outlet.streams) // STREAMS_PER_PART) or 1
             self._round_part = (self._round_part + 1) % parts
             self._announce(EVERYONE, self._round_part, parts, now)
             self.private.tick(now)
             self._round_at = now + ROUND_S / parts
 
     def _tell_moved(self, now: float) -> None:
-        moved, self._moved = self._moved[:STREAMS_PER_PART], self._moved[STREAMS_PER_PART:]
-        for stream in moved:
-            stream.has_moved = False
+        moved = self.outlet.take_moved(STREAMS_PER_PART, now)
         if moved:
             self._tell(EVERYONE, moved, 0, 1, now)
-        if self._moved:
-            self._tick_by(now + TICK_S)
+
+    def _tick_due_at(self) -> float | None:
+        moved_at = self.outlet.moved_at
+        if moved_at is None:
+            return self._ticks_at
+        due_at = moved_at + TICK_S
+        return due_at if self._ticks_at is None else min(due_at, self._ticks_at)
 
     def _tick_by(self, at: float) -> None:
         self._ticks_at = at if self._ticks_at is None else min(at, self._ticks_at)

@@ -6,7 +6,6 @@ from onehop.transport.envelope import SEQUENCE_HEADER, EventEncoder, Whole, deco
 from onehop.transport.mold import RingOptions
 from onehop.transport.mold.wire import LENGTH_BYTES
 from onehop.transport.pieces import Assembler, Complete
-from onehop.transport.zeromq import last_values as module
 from onehop.transport.zeromq.last_values import LastValues, Snapshot
 
 
@@ -51,10 +50,9 @@ def test_only_the_topics_that_are_wanted_are_copied() -> None:
 
 @pytest.mark.parametrize(("topics", "forgotten"), [(4, 0), (5, 0), (6, 1)])
 def test_topics_are_bounded_and_the_longest_silent_is_forgotten(
-    topics: int, forgotten: int, monkeypatch: pytest.MonkeyPatch
+    topics: int, forgotten: int
 ) -> None:
-    monkeypatch.setattr(module, "MAX_LAST_VALUES", 5)
-    values = LastValues(RingOptions())
+    values = LastValues(RingOptions(), max_values=5)
     for number in range(topics):
         remember(values, f"t.{number}", number, number + 1)
     assert (len(values), values.forgotten) == (topics - forgotten, forgotten)

@@ -293,6 +293,7 @@ def test_a_group_that_wants_it_gets_what_was_published_before(publisher: Publish
     publisher.publish("other.a", "last")
     with member(publisher, start="first") as events:
         assert [event.topic for event in take(events, 3)] == ["jobs.a", "jobs.b", "other.a"]
+    until(lambda: publisher.stats.subscribers == 0, WAIT_S)
     with member(publisher, "late") as events:
         publisher.ready(timeout_s=WAIT_S)
         publisher.publish("jobs.a", "new")

@@ -52,30 +52,30 @@ def told(messages: list[bytes]) -> list[tuple[bytes, Announcement]]:
 
 def test_each_stream_is_numbered_from_one() -> None:
     streams = streams_at()
-    numbers = [streams.send(name, b"x", 0.0) for name in ("a", "b", "a", "a", "b")]
+    numbers = [streams.publish(name, None, b"x", 0.0) for name in ("a", "b", "a", "a", "b")]
 
     assert numbers == [1, 1, 2, 3, 2]
     assert streams.sent == 5
-    assert data(streams.messages_to_send(0.0)) == [("a", 1, [b"x"] * 3), ("b", 1, [b"x"] * 2)]
-    assert streams.messages_to_send(0.0) == []
+    assert data(streams.outlet.take_all()) == [("a", 1, [b"x"] * 3), ("b", 1, [b"x"] * 2)]
+    assert streams.outlet.take_all() == []
 
 
 def test_only_full_packets_leave_while_a_batch_is_made() -> None:
     streams = streams_at()
-    streams.send("a", b"x" * 20_000, 0.0)
-    assert data(streams.full_messages_to_send()) == []
-    streams.send("a", b"y" * 20_000, 0.0)
-    assert [found[1] for found in data(streams.full_messages_to_send())] == [1]
-    assert [found[1] for found in data(streams.messages_to_send(0.0))] == [2]
+    streams.publish("a", None, b"x" * 20_000, 0.0)
+    assert data(streams.outlet.take_full()) == []
+    streams.publish("a", None, b"y" * 20_000, 0.0)
+    assert [found[1] for found in data(streams.outlet.take_full())] == [1]
+    assert [found[1] for found in data(streams.outlet.take_all())] == [2]
 
 
 def test_a_newcomer_is_told_what_there_is_behind_all_that_was_numbered_before() -> None:
     streams = streams_at(100.0)
-    streams.send("a", b"1", 100.0)
-    streams.send("b", b"1", 100.0)
-    streams.send("a", b"2", 100.0)
+    streams.publish("a", None, b"1", 100.0)
+    streams.publish("b", None, b"1", 100.0)
+    streams.publish("a", None, b"2", 100.0)
     streams.receive_subscription(HELLO, 103.5)
-    *before, last = streams.messages_to_send(103.5)
+    *before, last = streams.outlet.take_all()
     ((name, announcement),) = told([last])
 
     assert data(before) == [("a", 1, [b"1", b"2"]), ("b", 1, [b"1"])]
@@ -93,7 +93,7 @@ def test_subscribers_count_when_they_have_been_told_all() -> None:
     streams.receive_subscription(b"\x01quotes\0", 0.0)
     streams.receive_subscription(HELLO, 0.0)
     streams.receive_subscription(HELLO, 0.0)  # it has come back
-    assert len(streams.messages_to_send(0.0)) == 2
+    assert len(streams.outlet.take_all()) == 2
     assert streams.subscribers == set()
     streams.receive_subscription(HELLO + b"otherone", 0.0)  # attached to somebody else
     assert streams.subscribers == set()
@@ -103,7 +103,7 @@ def test_subscribers_count_when_they_have_been_told_all() -> None:
     assert streams.subscribers == {NAME}
     streams.receive_subscription(BYE + streams.epoch, 0.0)
     assert streams.subscribers == set()
-    assert streams.messages_to_send(0.0) == []
+    assert streams.outlet.take_all() == []
 
 
 @pytest.mark.parametrize("rubbish", [b"", b"\x02", b"hello", b"\x01\xff", b"\x01\xffshort"])
@@ -112,7 +112,7 @@ def test_rubbish_in_place_of_a_subscription_is_counted(rubbish: bytes) -> None:
     streams.receive_subscription(rubbish, 0.0)
 
     assert streams.ignored == {"malformed": 1}
-    assert streams.messages_to_send(0.0) == []
+    assert streams.outlet.take_all() == []
 
 
 def test_subscribers_beyond_the_bound_are_counted_apart() -> None:
@@ -127,10 +127,10 @@ def test_subscribers_beyond_the_bound_are_counted_apart() -> None:
 def test_streams_are_bounded_and_the_error_says_what_to_do() -> None:
     streams = streams_at()
     for number in range(MAX_STREAMS):
-        streams.send(f"s{number}", b"x", 0.0)
+        streams.publish(f"s{number}", None, b"x", 0.0)
     with pytest.raises(LimitError, match=r"put what varies behind the first dot"):
-        streams.send("one more", b"x", 0.0)
-    assert streams.send("s0", b"x", 0.0) == 2
+        streams.publish("one more", None, b"x", 0.0)
+    assert streams.publish("s0", None, b"x", 0.0) == 2
 
 
 def run(streams: Streams, until: float) -> list[tuple[float, bytes, Announcement]]:
@@ -138,14 +138,14 @@ def run(streams: Streams, until: float) -> list[tuple[float, bytes, Announcement
     found = []
     while (now := streams.next_timeout()) <= until:
         streams.handle_timeout(now)
-        found += [(now, *one) for one in told(streams.messages_to_send(now))]
+        found += [(now, *one) for one in told(streams.outlet.take_all())]
     return found
 
 
 def test_how_far_a_stream_is_follows_its_last_message_and_then_comes_once_a_second() -> None:
     streams = streams_at()
-    streams.send("a", b"x", 0.0)
-    streams.messages_to_send(0.0)
+    streams.publish("a", None, b"x", 0.0)
+    streams.outlet.take_all()
     found = run(streams, 5.0)
 
     assert [at for at, _, _ in found] == pytest.approx([TICK_S, 1, 2, 3, 4, 5])
@@ -156,9 +156,9 @@ def test_how_far_a_stream_is_follows_its_last_message_and_then_comes_once_a_seco
 def test_only_the_streams_that_moved_are_told_between_the_rounds() -> None:
     streams = streams_at()
     for name in ("a", "b", "c"):
-        streams.send(name, b"x", 0.0)
+        streams.publish(name, None, b"x", 0.0)
     run(streams, 0.5)
-    streams.send("b", b"x", 0.6)
+    streams.publish("b", None, b"x", 0.6)
     ((_, _, announcement),) = run(streams, 0.9)
 
     assert announcement.streams == (("b", 1, 3),)
@@ -169,9 +169,9 @@ def test_while_messages_flow_it_is_told_every_tick() -> None:
     ticks = 0
     for step in range(100):
         now = step * TICK_S / 10
-        streams.send("a", b"x", now)
+        streams.publish("a", None, b"x", now)
         streams.handle_timeout(now)
-        ticks += len(told(streams.messages_to_send(now)))
+        ticks += len(told(streams.outlet.take_all()))
 
     assert ticks == pytest.approx(9, abs=1)
 
@@ -179,8 +179,8 @@ def test_while_messages_flow_it_is_told_every_tick() -> None:
 def test_very_many_streams_are_told_part_by_part() -> None:
     streams = streams_at()
     for number in range(2500):
-        streams.send(f"s{number}", b"x", 0.0)
-    streams.messages_to_send(0.0)
+        streams.publish(f"s{number}", None, b"x", 0.0)
+    streams.outlet.take_all()
     found = run(streams, 0.9)  # those that moved
     assert [len(announcement.streams) for _, _, announcement in found] == [1024, 1024, 452]
     found = run(streams, 0.9 + 2 * ROUND_S)
@@ -193,12 +193,12 @@ def test_very_many_streams_are_told_part_by_part() -> None:
 def test_a_newcomer_to_very_many_streams_is_told_part_by_part() -> None:
     streams = streams_at()
     for number in range(2500):
-        streams.send(f"s{number}", b"x", 0.0)
+        streams.publish(f"s{number}", None, b"x", 0.0)
     run(streams, 0.5)
     streams.receive_subscription(HELLO, 0.6)
-    first = told(streams.messages_to_send(0.6))
+    first = told(streams.outlet.take_all())
     assert [(name, one.part, one.parts) for name, one in first] == [(NAME, 0, 3)]
-    streams.send("s2499", b"y", 0.61)
+    streams.publish("s2499", None, b"y", 0.61)
     rest = [(name, one) for _, name, one in run(streams, 0.7) if name == NAME]
     assert [one.part for _, one in rest] == [1, 2]
     assert rest[1][1].streams[-1] == ("s2499", 2499, 3)
@@ -206,11 +206,11 @@ def test_a_newcomer_to_very_many_streams_is_told_part_by_part() -> None:
 
 def test_each_stream_ends_with_an_end_of_session() -> None:
     streams = streams_at()
-    streams.send("a", b"x", 0.0)
-    streams.send("b", b"x", 0.0)
-    streams.messages_to_send(0.0)
-    streams.end(1.0)
-    ends = [message.partition(b"\0")[2] for message in streams.messages_to_send(1.0)]
+    streams.publish("a", None, b"x", 0.0)
+    streams.publish("b", None, b"x", 0.0)
+    streams.outlet.take_all()
+    streams.end()
+    ends = [message.partition(b"\0")[2] for message in streams.outlet.take_all()]
 
     assert [decode_header(packet)[1:] for packet in ends] == [(2, 0xFFFF), (2, 0xFFFF)]
 
@@ -218,8 +218,8 @@ def test_each_stream_ends_with_an_end_of_session() -> None:
 def test_requests_of_every_stream_are_answered_from_its_ring() -> None:
     streams = streams_at()
     for number in range(3):
-        streams.send("a", b"a%d" % number, 0.0)
-        streams.send("b", b"b%d" % number, 0.0)
+        streams.publish("a", None, b"a%d" % number, 0.0)
+        streams.publish("b", None, b"b%d" % number, 0.0)
     streams.receive_request(encode_header(session_of(streams.epoch, 1), 2, 2), ("r", 0), 0.1)
     ((packet, requester),) = streams.replies(0.1)
 
@@ -231,7 +231,7 @@ def test_requests_of_every_stream_are_answered_from_its_ring() -> None:
 def test_what_the_ring_has_let_go_is_said_to_be_gone() -> None:
     streams = streams_at(max_messages=4)
     for number in range(9):
-        streams.send("a", b"%d" % number, 0.0)
+        streams.publish("a", None, b"%d" % number, 0.0)
     session = session_of(streams.epoch, 0)
     streams.receive_request(encode_header(session, 1, 2), ("r", 0), 0.1)
 

@@ -1,0 +1,144 @@
+# cython: boundscheck=False, wraparound=False
+"""The lane over one ZeroMQ socket: frames are read and sorted without a Python object for them.
+
+What the plain lane does over `DataPort.receive_wait`, `receive` and `spin`, which remain the
+specification. The functions of libzmq are those of the library that pyzmq has loaded, found by
+`libzmq.py`. Budget of the hot path: one copy of each message, one system call for each time the
+socket turns out to be empty.
+"""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
+from libc.errno cimport EINTR
+from libc.stdint cimport uintptr_t
+from libc.string cimport memcmp
+
+from onehop.transport._datagrams cimport NOW, SLEEPING, SPINNING, deadline_after, is_past
+from onehop.transport._lane cimport HEADER_BYTES, SESSION_BYTES, Lane, now_ns
+
+from onehop.transport.ports import BATCH
+from onehop.transport.zeromq import libzmq
+
+cdef enum:
+    DONTWAIT = 1  # ZMQ_DONTWAIT
+    CALM = 16  # reads for a single frame each, before it is looked whether more came with one
+
+cdef struct Frame:  # zmq_msg_t: 64 bytes, as its header promises, aligned as a pointer is
+    void* words[8]
+
+cdef int batch = BATCH
+cdef int (*frame_init)(Frame*) noexcept nogil
+cdef int (*frame_receive)(Frame*, void*, int) noexcept nogil
+cdef int (*frame_close)(Frame*) noexcept nogil
+cdef void* (*frame_data)(Frame*) noexcept nogil
+cdef size_t (*frame_size)(Frame*) noexcept nogil
+cdef int (*last_error)() noexcept nogil
+
+frame_init = <int (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_init")
+frame_receive = (
+    <int (*)(Frame*, void*, int) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_recv")
+)
+frame_close = <int (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_close")
+frame_data = <void* (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_data")
+frame_size = <size_t (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_size")
+last_error = <int (*)() noexcept nogil><uintptr_t>libzmq.address("zmq_errno")
+
+
+cdef class SocketLane(Lane):
+    """A lane that reads the one socket of a `DataPort`."""
+    cdef object _port, _zmq_socket
+    cdef void* _socket
+    cdef bytes _prefix
+    cdef Frame _frame  # the last one received, which libzmq lets go with the next
+    cdef int _timeout_ms, _calm
+    cdef bint _is_dense
+
+    def __cinit__(self, port, *, is_raw, topics, is_lost=None):
+        frame_init(&self._frame)
+        self._timeout_ms = -1
+        self._prefix = b""
+
+    def __init__(self, port, *, is_raw, topics, is_lost=None):
+        self._port, self._zmq_socket = port, port.only
+        self._socket = <void*><uintptr_t>self._zmq_socket.underlying
+
+    def __dealloc__(self):
+        frame_close(&self._frame)
+
+    def open(self, bytes session, tuple origin, source, epoch, stream=""):
+        """Begins with a session of a stream; nothing of another one waits."""
+        Lane.open(self, session, origin, source, epoch, stream)
+        self._prefix = stream.encode() + b"\0"
+
+    def read(self, int how, timeout_s):
+        """Reads what is there, waiting for it as told; returns what is not the lane's."""
+        cdef long long deadline_ns = deadline_after(timeout_s) if how == SPINNING else 0
+        cdef int count = 0, flags = DONTWAIT
+        cdef bint has_more = False
+        self._drop_taken()
+        if how == SLEEPING and timeout_s:
+            self._set_timeout(timeout_s)
+            flags = 0
+        while count < batch:
+            if not self._receive(flags):
+                if count or how != SPINNING or is_past(deadline_ns):
+                    break
+                continue
+            count += 1
+            rest = self._take_frame(now_ns())
+            if rest:
+                self._port.has_more = True
+                return rest
+            if flags == 0:
+                flags = DONTWAIT
+                if not self._is_dense and self._calm < CALM:
+                    self._calm += 1
+                    has_more = True  # perhaps; the next read does not sleep if there is
+                    break
+                self._calm = 0
+        if not has_more:
+            self._is_dense = count > 1
+            has_more = count == batch
+        self._port.has_more = has_more
+        return []
+
+    cdef int _set_timeout(self, timeout_s) except -1:
+        cdef int timeout_ms = max(1, <int>(timeout_s * 1e3))
+        if timeout_ms != self._timeout_ms:
+            self._port.wait_at_most(timeout_ms)
+            self._timeout_ms = timeout_ms
+        return 0
+
+    cdef bint _receive(self, int flags) except -1:
+        """Takes the next frame; False when there is none."""
+        cdef int size
+        while not self._zmq_socket.closed:
+            if flags == DONTWAIT:
+                size = frame_receive(&self._frame, self._socket, flags)
+            else:
+                with nogil:
+                    size = frame_receive(&self._frame, self._socket, flags)
+            if size >= 0:
+                return True
+            if last_error() != EINTR:  # nothing is there, or the port was closed
+                return False
+            PyErr_CheckSignals()
+        return False
+
+    cdef list _take_frame(self, long long at_ns):
+        """Takes the packet in the frame, if it is the next; returns what the intake has to see."""
+        cdef const char* data = <const char*>frame_data(&self._frame)
+        cdef Py_ssize_t size = frame_size(&self._frame)
+        cdef Py_ssize_t begin = PyBytes_GET_SIZE(self._prefix)
+        # quotes NUL session sequence count blocks
+        #            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+        if (
+            size >= begin + HEADER_BYTES
+            and memcmp(data, PyBytes_AS_STRING(self._prefix), begin) == 0
+            and memcmp(data + begin, self._session, SESSION_BYTES) == 0
+        ):
+            if self._is_lost is not None and self._is_lost():
+                return []
+            if self._append(<const unsigned char*>data + begin, size - begin, at_ns):
+                return []
+        return self._port.sort(PyBytes_FromStringAndSize(data, size), at_ns)
