@@ -1,8 +1,8 @@
 """What a task waits for until something has come.
 
-An `asyncio.Future` that is done has its task go on in the next turn of the loop: between the callback
-that reads a socket and the application there is another look at all the sockets. An `Arrival` has
-the task go on within the callback. asyncio takes anything for a future that behaves like one
+A task that waits for an `asyncio.Future` goes on in the next turn of the loop: between the callback
+that reads a socket and the application there is another look at all the sockets. With an `Arrival`
+it goes on within the callback. asyncio takes anything for a future that behaves like one
 (`asyncio.isfuture`); this one has no result, one task waits for it, and it is used up when told.
 """
 
@@ -17,8 +17,14 @@ Wakeup = Callable[["Arrival"], object]
 class Arrival:
     """Goes on with the task that awaits it when `tell` is called, in a callback of the loop."""
 
-    __slots__ = ("_asyncio_future_blocking", "_context", "_is_done", "_loop", "_why_cancelled",
-                 "_wakeup")  # fmt: skip
+    __slots__ = (
+        "_asyncio_future_blocking",
+        "_context",
+        "_is_done",
+        "_loop",
+        "_wakeup",
+        "_why_cancelled",
+    )  # fmt: skip
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._asyncio_future_blocking = False

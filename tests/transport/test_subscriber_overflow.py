@@ -174,20 +174,22 @@ def test_events_taken_before_the_overflow_are_not_taken_again() -> None:
     assert rest == list(range(40, 50))
 
 
-# -- what waits in the lane --------------------------------------------------------------------------
+# -- what waits in the lane ------------------------------------------------------------------------
 
 
 def test_what_is_too_much_for_the_lane_is_dropped_at_its_front_and_told_first() -> None:
-    with open_quick("zmq+tcp://127.0.0.1:0", "source") as publisher:
-        with open_subscriber(publisher.url, queue_events=500) as events:
-            publisher.ready()
-            for n in range(1, 11):
-                publisher.publish("t", n)
-                take(events, 1)  # by now it comes the short way
-            publisher.publish_many(("t", n) for n in range(11, 20_001))
-            until(lambda: events.ledger.expected == 20_000)
-            items = items_of(events, 19_990)
-            ledger = events.ledger
+    with (
+        open_quick("zmq+tcp://127.0.0.1:0", "source") as publisher,
+        open_subscriber(publisher.url, queue_events=500) as events,
+    ):
+        publisher.ready()
+        for n in range(1, 11):
+            publisher.publish("t", n)
+            take(events, 1)  # by now it comes the short way
+        publisher.publish_many(("t", n) for n in range(11, 20_001))
+        until(lambda: events.ledger.expected == 20_000)
+        items = items_of(events, 19_990)
+        ledger = events.ledger
 
     delivered = [item for item in items if isinstance(item, Event)]
     lost = [item for item in items if isinstance(item, Loss)]

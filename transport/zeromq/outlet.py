@@ -168,4 +168,5 @@ if TYPE_CHECKING or not COMPILED:
     Outlet = PythonOutlet
     Stream = PythonStream
 else:
-    from ._outlet import Outlet, Stream
+    from ._outlet import Outlet as Outlet
+    from ._outlet import Stream as Stream

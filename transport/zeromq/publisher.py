@@ -44,7 +44,6 @@ from .sockets import (
 from .streams import Streams, StreamsOptions
 from .wire import stream_of
 
-_time_ns = time.time_ns
 _running_loop = asyncio._get_running_loop  # None, where get_running_loop raises: half the cost
 
 LOOK_AGAIN_S = IDLE_S
@@ -238,7 +237,7 @@ class ZeroMQPublisher(Publisher):
         occurred_at_ns: int | None,
         now: float,
     ) -> int:
-        data = self._encode(topic, value, key, occurred_at_ns, _time_ns(), headers)
+        data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
         return self._publish_encoded(topic, key, data, now)
 
     def _send_full(self) -> None:
