@@ -14,7 +14,14 @@ EXTENSIONS = [
         extra_compile_args=["-O3"],
         optional=True,
     )
-    for name in ("_datagrams", "_envelope", "_lane", "zeromq._outlet", "zeromq._socket_lane")
+    for name in (
+        "_datagrams",
+        "_envelope",
+        "_histogram",
+        "_lane",
+        "zeromq._outlet",
+        "zeromq._socket_lane",
+    )
 ]
 
 setup(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .datagrams import Address
+from .envelope import EventEncoder
 from .errors import ConfigurationError, LimitError
 from .mold.requests import RequesterCounts
 from .mold.sender import SenderSession
@@ -33,7 +34,10 @@ class DatagramPublisher(Publisher):
         linger_s: float = 1.0,
         count_subscribers: Callable[[], int] | None = None,
     ) -> None:
-        super().__init__(url, source, epoch_of(session.session), linger_s)
+        super().__init__(
+            url, source, epoch_of(session.session), linger_s, number=self._encode_and_send
+        )
+        self._encode = EventEncoder(source).encode
         self._port = port
         self._groups = tuple(groups)
         self._session = session
@@ -80,7 +84,7 @@ class DatagramPublisher(Publisher):
         """Where requests for this publisher's messages go."""
         return self._port.address
 
-    def _number(
+    def _encode_and_send(
         self,
         topic: str,
         value: Any,

@@ -13,7 +13,8 @@ are therefore in the order of the values, and adding two histograms is adding co
 
 It sits beside the data path: whoever measures records here, whoever reports reads quantiles, and
 `to_bytes` is what travels between them. A record costs one logarithm, one dictionary write and
-one list append. A histogram is not locked: one thread writes, or the caller locks.
+one list append; lists of whole numbers, such as latencies, are counted in C (`_histogram.pyx`).
+A histogram is not locked: one thread writes, or the caller locks.
 
 The bytes, integers as little-endian base-128 varints of minimal length, floats as little-endian
 binary64. There is one encoding of a histogram, and `from_bytes` accepts no other:
@@ -28,7 +29,9 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate
 from math import ceil, exp, fsum, inf, log
+from typing import TYPE_CHECKING
 
+from .datagrams import COMPILED
 from .errors import LimitError, Malformed
 
 RELATIVE_ERROR = 0.01
@@ -139,9 +142,28 @@ class Histogram:
 
     def record_many(self, values: Iterable[float]) -> None:
         """Count each of `values` once; those before a refused one stay counted."""
+        tallied = _tally(values) if type(values) is list else None
+        if tallied is not None and self._add_tally(*tallied):
+            return
         record = self.record
         for value in values:
             record(value)
+
+    def _add_tally(self, tally: dict[int, int], least: int, greatest: int, total: int) -> bool:
+        """Adds what has been counted; False, and changes nothing, where a bucket would overflow."""
+        counts = {bucket: count + self._counts.get(bucket, 0) for bucket, count in tally.items()}
+        if max(counts.values()) > MAX_COUNT:
+            return False
+        self._counts.update(counts)
+        self._min = min(self._min, float(least))
+        self._max = max(self._max, float(greatest))
+        while total:  # as floats that add up to it exactly
+            part = float(total)
+            self._terms.append(part)
+            total -= int(part)
+        if len(self._terms) >= _SETTLE_AT:
+            self._terms = _exact_parts(self._terms)
+        return True
 
     def merge(self, other: "Histogram") -> None:
         """Add the counts of `other`, as if its values had been recorded here.
@@ -347,3 +369,11 @@ def _put_varint(out: bytearray, number: int) -> None:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
+
+
+if TYPE_CHECKING or COMPILED:
+    from ._histogram import tally as _tally
+else:
+
+    def _tally(values: object) -> None:
+        """Nothing is counted together."""

@@ -13,13 +13,12 @@ import select
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
 from .datagrams import Address
-from .envelope import EventEncoder
 from .errors import Closed, LocalError
 from .forks import stays_with_parent
 from .group_account import GroupSnapshot
@@ -31,6 +30,10 @@ IDLE_S = 0.004
 """Sleeping longer than this, the service thread is woken by the next message."""
 READY_POLL_S = 0.001
 """How often `ready` looks; newcomers are noticed by the service thread."""
+
+
+Number = Callable[[str, Any, str | None, Mapping[str, str] | None, int | None, float], int]
+"""Topic, value, key, headers, when it occurred, and the time now, to the number of the event."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +69,15 @@ class PublisherSnapshot:
 class Publisher(ABC):
     """Sends events; made by `open_publisher`."""
 
-    def __init__(self, url: str, source: str, epoch: int, linger_s: float) -> None:
+    def __init__(
+        self, url: str, source: str, epoch: int, linger_s: float, *, number: Number
+    ) -> None:
+        """`number` encodes and numbers an event; it leaves with the next `_send_…`."""
         self.url = url
         """What subscribers open; with the port that was given where it was left to the system."""
         self.source = source
         self.epoch = epoch
-        self._encode = EventEncoder(source).encode
+        self._number = number
         self._waited_for: Sized = ()  # subscribers with on_overflow="block"
         self._linger_s = linger_s
         self._events = 0
@@ -251,18 +257,6 @@ class Publisher(ABC):
         raise NotImplementedError(f"{type(self).__name__} waits for nobody")
 
     @abstractmethod
-    def _number(
-        self,
-        topic: str,
-        value: Any,
-        key: str | None,
-        headers: Mapping[str, str] | None,
-        occurred_at_ns: int | None,
-        now: float,
-    ) -> int:
-        """Encodes and numbers an event; it leaves with the next `_send_…`."""
-
-    @abstractmethod
     def _send_full(self) -> None:
         """Sends the packets that are full."""
 
@@ -300,6 +294,10 @@ class Publisher(ABC):
 
     # -- inside ----------------------------------------------------------------------------------
 
+    def _sleep(self, poll: "select.poll", timeout_s: float) -> list[tuple[int, int]]:
+        """Waits until a descriptor has something, or it is time."""
+        return poll.poll(timeout_s * 1e3)
+
     def _wake(self) -> None:
         os.eventfd_write(self._wake_fd, 1)
 
@@ -316,7 +314,7 @@ class Publisher(ABC):
                 if self._ends_at is not None:
                     wakes_at = min(wakes_at, self._ends_at)
                 self._wakes_at = wakes_at
-            ready = poll.poll(max(0.0, wakes_at - now) * 1e3)
+            ready = self._sleep(poll, max(0.0, wakes_at - now))
             self._wakes_at = 0.0
             for fd, _ in ready:
                 if fd == self._wake_fd:

@@ -569,3 +569,39 @@ def test_a_few_bytes_that_promise_much_cost_little(data: bytes) -> None:
         assert tracemalloc.get_traced_memory()[1] < 100_000
     finally:
         tracemalloc.stop()
+
+
+# -- many at once ----------------------------------------------------------------------------------
+
+edges = st.sampled_from([0, 1, -1, 2**53, 2**53 + 1, -(2**53), 2**63, -(2**70), 10**18, True])
+
+
+@given(st.lists(st.integers(-(2**54), 2**54) | st.integers(0, 10**6) | edges | st.floats(-9, 9)))
+def test_a_list_is_counted_as_its_values_are_one_by_one(values: list[float]) -> None:
+    together, one_by_one = Histogram(), Histogram()
+    for histogram in (together, one_by_one):
+        histogram.record(0.1)
+    together.record_many(values)
+    for value in values:
+        one_by_one.record(value)
+    assert together == one_by_one
+    assert together.to_bytes() == one_by_one.to_bytes()
+
+
+def test_every_power_of_the_base_goes_where_one_by_one_it_would() -> None:
+    values: list[float] = [
+        around for bucket in range(1038, 2860) for v in [int(value_of(bucket))]
+        for around in (v - 1, v, v + 1)
+    ]  # fmt: skip
+    together = Histogram()
+    together.record_many(values)
+    assert together.buckets() == Histogram(iter(values)).buckets()
+
+
+def test_what_would_overflow_a_bucket_is_refused_with_those_before_it_counted() -> None:
+    histogram = Histogram()
+    histogram.record(5, MAX_COUNT - 1)
+    with pytest.raises(LimitError, match="bucket"):
+        histogram.record_many([7, 5, 5, 9])
+    assert histogram.count == MAX_COUNT + 1
+    assert histogram.max == 7

@@ -200,16 +200,24 @@ def _feed_frames(random: Random) -> None:
 def _feed_outlet(random: Random) -> None:
     """Messages of every length through rings of every size."""
     from onehop.transport import RingOptions
+    from onehop.transport.envelope import EventEncoder
     from onehop.transport.zeromq import _outlet
     from onehop.transport.zeromq.last_values import LastValues
 
+    def otherwise(*_unpublished: object) -> int:
+        return 0
+
     for _ in range(30):
         options = RingOptions(max_messages=random.choice([1, 3, 5000]), max_bytes=10**6)
-        outlet = _outlet.Outlet(options, 200, LastValues(options, max_values=5))
+        outlet = _outlet.Outlet(
+            options, 200, LastValues(options, max_values=5), EventEncoder("me").encode, otherwise,
+            ((), ()),
+        )  # fmt: skip
         streams = [outlet.open(name, b"SESSION..1") for name in ("a", "b", "")]
         for number in range(ROUNDS // 10):
             topic = random.choice(["a", "a.x", "b.y", ".", "c", "é"])
             outlet.publish(topic, None, random.randbytes(random.randint(0, 190)), number * 1e-3)
+            outlet.number(topic, number, "k", None, None, number * 1e-3)
             if random.random() < 0.1:
                 outlet.take_all() if random.random() < 0.5 else outlet.take_full()
                 outlet.take_moved(2, 0.0)

@@ -10,6 +10,8 @@ from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
+import time
+
 from onehop.transport.errors import LimitError
 from onehop.transport.zeromq.wire import prefix_of
 
@@ -156,17 +158,21 @@ cdef class Outlet:
     cdef double _max_age_s
     cdef object _moved_at
     cdef Remembered _values
+    cdef object _encode, _otherwise, _blockers, _groups
     cdef dict _by_name
     cdef list _unsent, _moved, _messages
     cdef unsigned short* _oldest  # a circle: whose message is the oldest, the next, …
     cdef Py_ssize_t _oldest_front, _oldest_count, _oldest_room
 
-    def __init__(self, options, Py_ssize_t packet_bytes, Remembered values):
+    def __init__(self, options, Py_ssize_t packet_bytes, Remembered values, encode, otherwise,
+                 tuple company):
         self.max_message_bytes = packet_bytes - HEADER_BYTES - LENGTH_BYTES
         self._packet_bytes = packet_bytes
         self._max_messages, self._max_bytes = options.max_messages, options.max_bytes
         self._max_age_s = options.max_age_s
         self._values = values
+        self._encode, self._otherwise = encode, otherwise
+        self._blockers, self._groups = company
         self.streams, self._by_name = [], {}
         self._unsent, self._moved, self._messages = [], [], []
 
@@ -196,7 +202,15 @@ cdef class Outlet:
         self.streams.append(stream)
         return stream
 
-    def publish(self, str topic, key, bytes data, double now):
+    def number(self, topic, value, key, headers, occurred_at_ns, double now):
+        """Encodes an event that is sent now, and publishes it."""
+        cdef bytes data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
+        cdef unsigned long long number = self.publish(topic, key, data, now)
+        if number == 0 or self._blockers or self._groups:
+            return self._otherwise(topic, key, data, number, now)
+        return number
+
+    cpdef unsigned long long publish(self, str topic, key, bytes data, double now) except? 0:
         """Puts an event; 0 when its stream is not open, or it is longer than a message may be."""
         cdef Py_ssize_t dot
         cdef unsigned long long number

@@ -1,7 +1,8 @@
 """From encoded events to messages of ZeroMQ: numbers, keeps and packs. The hot path of a publisher.
 
     open(name, …)                   a stream, from then on known by its name
-    publish(topic, key, data, now)  an event: put into its stream, and remembered as a last value
+    number(topic, value, …, now)    an event: encoded, then published
+    publish(topic, key, data, now)  an encoded one: put into its stream, remembered as a last value
     put(name, message, now)         any message: numbered, kept in the ring, packed
     add(message)                    something else that goes out, behind all that came before
     take_full(), take_all()         what goes out, in order; without or with the packets that are
@@ -13,7 +14,9 @@ streams have moved since somebody asked is kept here too, as it is noted with ea
 This file is the specification in plain Python, `_outlet.pyx` the same compiled.
 """
 
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable, Mapping, Sized
+from typing import TYPE_CHECKING, Any
 
 from ..datagrams import COMPILED
 from ..errors import LimitError
@@ -56,10 +59,26 @@ class PythonStream(StreamRing):
         return packet
 
 
+Encode = Callable[[str, Any, str | None, int | None, int, Mapping[str, str] | None], bytes]
+"""`EventEncoder.encode` of a publisher."""
+Otherwise = Callable[[str, str | None, bytes, int, float], int]
+"""What is done with a topic, key, encoded event, number and time where `publish` is not enough."""
+
+
 class PythonOutlet:
     """All streams of a publisher."""
 
-    def __init__(self, options: RingOptions, packet_bytes: int, values: LastValues) -> None:
+    def __init__(
+        self,
+        options: RingOptions,
+        packet_bytes: int,
+        values: LastValues,
+        encode: Encode,
+        otherwise: Otherwise,
+        company: tuple[Sized, Sized],
+    ) -> None:
+        """`otherwise` is called for events that `publish` leaves to the caller, numbered 0, and
+        for each one while there is any of `company`; it returns the number."""
         self.max_message_bytes = packet_bytes - HEADER_BYTES - LENGTH_BYTES
         """Longer messages are refused."""
         self.streams: list[PythonStream] = []
@@ -68,6 +87,9 @@ class PythonOutlet:
         """When the first of the streams that have moved did."""
         self._packet_bytes = packet_bytes
         self._values = values
+        self._encode = encode
+        self._otherwise = otherwise
+        self._company = company
         self._space = RingSpace(options)
         self._by_name: dict[str, PythonStream] = {}
         self._unsent: list[PythonStream] = []
@@ -94,6 +116,22 @@ class PythonOutlet:
         self._by_name[name] = stream
         self.streams.append(stream)
         return stream
+
+    def number(
+        self,
+        topic: str,
+        value: Any,
+        key: str | None,
+        headers: Mapping[str, str] | None,
+        occurred_at_ns: int | None,
+        now: float,
+    ) -> int:
+        """Encodes an event that is sent now, and publishes it."""
+        data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
+        number = self.publish(topic, key, data, now)
+        if not number or any(self._company):
+            return self._otherwise(topic, key, data, number, now)
+        return number
 
     def publish(self, topic: str, key: str | None, data: bytes, now: float) -> int:
         """Puts an event; 0 when its stream is not open, or it is longer than a message may be."""

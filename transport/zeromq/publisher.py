@@ -12,12 +12,12 @@ sent by the service thread.
 
 import asyncio
 import os
+import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import zmq
 
@@ -76,8 +76,9 @@ class ZeroMQPublisher(Publisher):
     ) -> None:
         self._streams = Streams(source, options, time.monotonic(), clock_name())
         self._outlet = self._streams.outlet
-        self._publish_encoded = self._streams.publish
-        super().__init__(url, source, epoch_of(self._streams.epoch), linger_s)
+        super().__init__(
+            url, source, epoch_of(self._streams.epoch), linger_s, number=self._outlet.number
+        )
         self._waited_for = self._streams.blockers.by_name
         self._room = threading.Condition(self._lock)  # told when a subscriber has gone on
         self._flushing: asyncio.AbstractEventLoop | None = None  # at the end of its turn
@@ -228,18 +229,6 @@ class ZeroMQPublisher(Publisher):
                 return
             await asyncio.sleep(DRAIN_POLL_S)
 
-    def _number(
-        self,
-        topic: str,
-        value: Any,
-        key: str | None,
-        headers: Mapping[str, str] | None,
-        occurred_at_ns: int | None,
-        now: float,
-    ) -> int:
-        data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
-        return self._publish_encoded(topic, key, data, now)
-
     def _send_full(self) -> None:
         if self._outlet.has_messages:
             self._send(self._outlet.take_full())
@@ -288,6 +277,16 @@ class ZeroMQPublisher(Publisher):
         if self._is_holding:
             sleep_s = REST_S
         return min(self._streams.next_timeout(), time.monotonic() + sleep_s)
+
+    def _sleep(self, poll: "select.poll", timeout_s: float) -> list[tuple[int, int]]:
+        ready = super()._sleep(poll, timeout_s)
+        look_at = time.monotonic() + LOOK_AGAIN_S
+        while not ready and self._is_holding:  # as long as the flood goes on it sends itself
+            now = time.monotonic()
+            if now >= look_at or now >= self._packed_at + REST_S:
+                break
+            ready = super()._sleep(poll, REST_S)
+        return ready
 
     def _end(self, now: float) -> None:
         self._streams.end()

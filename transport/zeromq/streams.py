@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from ..datagrams import Address
+from ..envelope import EventEncoder
 from ..errors import LimitError, Malformed
 from ..mold.requests import RequestDesk, RequestOptions
 from ..mold.ring import RingOptions
@@ -89,9 +90,16 @@ class Streams:
         self.desk: RequestDesk[Address] = RequestDesk(requests, now)
         self._source = source
         values = LastValues(options.ring)
-        self.outlet = Outlet(options.ring, PACKET_BYTES, values)
         alone = SenderOptions(packet_bytes=PACKET_BYTES, opening_heartbeats=0)
         self.private = PrivateSessions(options.ring, alone, self.desk, values)
+        self.outlet = Outlet(
+            options.ring,
+            PACKET_BYTES,
+            values,
+            EventEncoder(source).encode,
+            self._publish_otherwise,
+            (self.blockers.by_name, self.private.groups.by_name),
+        )
         self._opened_at = now
         self._clock = clock
         self._newcomers: deque[tuple[bytes, int, int]] = deque()  # name, next part, parts
@@ -114,11 +122,21 @@ class Streams:
 
     def publish(self, topic: str, key: str | None, data: bytes, now: float) -> int:
         """Numbers an encoded event and packs it; returns its number."""
-        number = self.outlet.publish(topic, key, data, now)
+        return self._publish_otherwise(
+            topic, key, data, self.outlet.publish(topic, key, data, now), now
+        )
+
+    def _publish_otherwise(
+        self, topic: str, key: str | None, data: bytes, number: int, now: float
+    ) -> int:
+        """Goes on where the outlet is not enough; it has numbered the event unless that is 0."""
+        name = stream_of(topic)
         if not number:
             number = self._publish_first_or_large(topic, key, data, now)
-        if self.blockers.by_name or self.private.groups.by_name:
-            self._tell_company(topic, key, data, number, now)
+        stream = self.outlet.find(name)
+        if stream is not None and self.blockers:
+            self.blockers.sent(stream.session)
+        self.private.offer(topic, key, name, number, data, now)
         return number
 
     def _publish_first_or_large(self, topic: str, key: str | None, data: bytes, now: float) -> int:
@@ -132,16 +150,6 @@ class Streams:
             number = self.outlet.put(name, piece, now)
         self.private.last_values.remember(topic, key, name, number, data)
         return number
-
-    def _tell_company(
-        self, topic: str, key: str | None, data: bytes, number: int, now: float
-    ) -> None:
-        """What subscribers that are waited for, or share the events, need to know of one."""
-        name = stream_of(topic)
-        stream = self.outlet.find(name)
-        if stream is not None and self.blockers:
-            self.blockers.sent(stream.session)
-        self.private.offer(topic, key, name, number, data, now)
 
     def end(self) -> None:
         """Ends every stream."""

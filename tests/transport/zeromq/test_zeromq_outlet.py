@@ -7,6 +7,7 @@ import pytest
 
 from onehop.transport import LimitError, RingOptions
 from onehop.transport.datagrams import COMPILED
+from onehop.transport.envelope import EventEncoder, Whole, decode
 from onehop.transport.mold.wire import decode_header, decode_messages
 from onehop.transport.zeromq.last_values import LastValues
 from onehop.transport.zeromq.outlet import Outlet, PythonOutlet
@@ -22,13 +23,24 @@ def outlets(**ring: float) -> list[tuple[PythonOutlet, LastValues]]:
     found = []
     for kind in dict.fromkeys([PythonOutlet, Outlet]):
         values = LastValues(options, max_values=6)
-        found.append((kind(options, PACKET_BYTES, values), values))
+        found.append((new_outlet(kind, options, values), values))
     return found
+
+
+def new_outlet(
+    kind: type[PythonOutlet], options: RingOptions, values: LastValues, *company: object
+) -> PythonOutlet:
+    encode = EventEncoder("me").encode
+    return kind(options, PACKET_BYTES, values, encode, refuse, (company, ()))
+
+
+def refuse(topic: str, key: str | None, data: bytes, number: int, now: float) -> int:
+    return -number
 
 
 @pytest.fixture(params=[PythonOutlet, Outlet])
 def outlet(request: pytest.FixtureRequest) -> PythonOutlet:
-    outlet: PythonOutlet = request.param(RingOptions(), PACKET_BYTES, LastValues(RingOptions()))
+    outlet = new_outlet(request.param, RingOptions(), LastValues(RingOptions()))
     outlet.open("a", b"SESSION..1")
     return outlet
 
@@ -46,6 +58,23 @@ def test_an_event_goes_to_the_stream_of_its_topic(outlet: PythonOutlet) -> None:
     assert outlet.publish("a.y.z", None, b"3", 0.0) == 2
     assert list(map(read, outlet.take_all())) == [("a", 1, [b"1", b"3"]), ("b", 1, [b"2"])]
     assert outlet.take_all() == []
+
+
+@pytest.mark.parametrize("kind", [PythonOutlet, Outlet])
+def test_the_caller_is_asked_where_an_event_concerns_others_too(kind: type[PythonOutlet]) -> None:
+    alone = new_outlet(kind, RingOptions(), LastValues(RingOptions()))
+    watched = new_outlet(kind, RingOptions(), LastValues(RingOptions()), "somebody")
+    for outlet in (alone, watched):
+        outlet.open("a", b"SESSION..1")
+        outlet.number("a.x", 1, None, None, 5, 0.0)
+    assert alone.number("a.x", {"price": 2}, "k", {"h": "v"}, 5, 0.0) == 2
+    assert watched.number("a.x", {"price": 2}, "k", {"h": "v"}, 5, 0.0) == -2
+    assert alone.number("not open", 1, None, None, None, 0.0) == 0
+    (message,) = alone.take_all()
+    event = decode(read(message)[2][1])
+    assert isinstance(event, Whole)
+    assert event[:5] == ("a.x", {"price": 2}, "k", "me", 5)
+    assert event.headers == {"h": "v"}
 
 
 def test_what_has_no_stream_or_is_too_long_is_left_to_the_caller(outlet: PythonOutlet) -> None:
