@@ -19,8 +19,8 @@ EXTENSIONS = [
         "_envelope",
         "_histogram",
         "_lane",
+        "zeromq._frames",
         "zeromq._outlet",
-        "zeromq._socket_lane",
     )
 ]
 

@@ -1,4 +1,4 @@
-# What `zeromq/_socket_lane.pyx` uses of `_lane.pyx`: the lane, to be filled from another source.
+# What `zeromq/_frames.pyx` uses of `_lane.pyx`: the lane, to be filled from another source.
 
 from onehop.transport._datagrams cimport SOCKADDR_BYTES, DatagramReader, msghdr
 

@@ -231,7 +231,12 @@ class Intake:
 
     def has_more(self) -> bool:
         """True when more may have come than the ports' descriptors tell."""
-        return not self._gate and any(port.has_more for port in self._telling_once)
+        if self._gate:
+            return False
+        for port in self._telling_once:  # noqa: SIM110  # a generator costs as much as the rest
+            if port.has_more:
+                return True
+        return False
 
     def has_room_in_lane(self) -> bool:
         """True when more can wait there; otherwise a pump lets the overflow policy decide."""

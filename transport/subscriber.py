@@ -187,12 +187,16 @@ class Subscriber:
         return self
 
     async def __anext__(self) -> Event:
-        is_short = self._is_direct and not self._intake.is_mixed
-        if is_short and time.monotonic() < self._turn_ends_at:
+        while (
+            self._is_direct and not self._intake.is_mixed and time.monotonic() < self._turn_ends_at
+        ):
             with self._lock:
                 event = self._lane.take()
             if event is not None:
                 return event
+            if self._loop is None or not self._may_just_wait():
+                break
+            await self._news(self._loop)
         while True:
             item = await self._next_item_async()
             if item is None:
@@ -391,17 +395,31 @@ class Subscriber:
                     self._intake.before_wait()
             if self._intake.has_more():
                 self._pump_in_loop(True)
-            self._waiter = Arrival(loop)
-            try:
-                item = self._take() if self._is_worth_a_look() else None  # from the caretaker
-                if item is None:
-                    await self._waiter
-            finally:
-                self._waiter = None
-            item = item or self._take()
+            await self._news(loop)
+            item = self._take()
             if item is not None:
                 return item
         return self._take()
+
+    def _may_just_wait(self) -> bool:
+        """True in the usual case: nothing is to be done but to wait for what the lane can read."""
+        return (
+            self._lane.is_calm
+            and self._loop is asyncio.get_running_loop()
+            and self._waiter is None
+            and self._fault is None
+            and not self._intake.has_more()
+        )
+
+    async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Waits until something has come; other tasks run meanwhile."""
+        self._waiter = Arrival(loop)
+        try:
+            if not self._has_items() and self._fault is None:  # from the caretaker, before it knew
+                await self._waiter
+                self._turn_ends_at = time.monotonic() + TURN_S
+        finally:
+            self._waiter = None
 
     def _watch(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._is_closed:
@@ -440,12 +458,11 @@ class Subscriber:
             return
         self._attended = True
         with self._lock:
+            received = None
             if self._lane.may_read and not has_reply and self._intake.has_room_in_lane():
                 received = self._lane.read(NOW, 0.0)
-                if received:
-                    self._intake.pump(received)
-            else:
-                self._intake.pump()
+            if received is None or received:
+                self._intake.pump(received)
             timeout = None if self._lane.may_read else self._intake.next_timeout()
             has_items = self._has_items()
             has_more = self._intake.has_more()

@@ -166,10 +166,10 @@ class _Frames:
 def _feed_frames(random: Random) -> None:
     """Frames of every length, whole and broken, through the lane over a socket."""
     from onehop.transport.mold.wire import encode_packet
-    from onehop.transport.zeromq import _socket_lane
+    from onehop.transport.zeromq import _frames
 
     session, port = b"SESSION..1", _Frames()
-    lane = _socket_lane.SocketLane(port, is_raw=True, topics=())  # type: ignore[arg-type]
+    lane = _frames.SocketLane(port, is_raw=True, topics=())  # type: ignore[arg-type]
     lane.open(session, ("me", 0), "fuzz", 1, "q")
     lane.expect(1)
     taken = sent = 0

@@ -14,13 +14,14 @@ from pathlib import Path
 
 import zmq
 
-from ..datagrams import COMPILED, Address, Received
+from ..datagrams import Address, Received
 from ..lane import Lane, MessageLane
 from ..ports import BATCH
 from .address import ZeroMQAddress
 from .claims import Claims
 from .directory import Directory
 from .doorkeeper import Doorkeeper
+from .frames import SocketLane
 from .handshakes import Handshakes
 from .inlet import Inlet
 from .request_port import RequestPort, take
@@ -36,13 +37,6 @@ from .sockets import (
     secure_server,
 )
 from .wire import NAME_BYTES, random_name, subscriptions
-
-SocketLane: type[Lane] | None = None
-if COMPILED:
-    try:
-        from ._socket_lane import SocketLane
-    except ImportError:  # another libzmq than that of pyzmq's own wheels
-        SocketLane = None
 
 LONGEST_WAIT_MS = 60_000
 CALM = 16

@@ -16,7 +16,6 @@ import select
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
 import zmq
@@ -29,9 +28,9 @@ from ..mold.sessions import epoch_of
 from ..publisher import IDLE_S, Publisher, PublisherSnapshot
 from .address import Endpoint, ZeroMQAddress
 from .doorkeeper import Doorkeeper
+from .frames import FrameSender
 from .handshakes import Handshakes
 from .keys import Security
-from .request_port import DONTWAIT
 from .sockets import (
     bind,
     clock_name,
@@ -93,6 +92,7 @@ class ZeroMQPublisher(Publisher):
         self._bound: list[Path] = []
         try:
             self._out = new_socket(self._context, zmq.XPUB, send_hwm=address.hwm)
+            self._frames = FrameSender(self._out)
             self._out.setsockopt(zmq.XPUB_VERBOSE, 1)  # who comes back is to be seen too
             self._side = new_socket(self._context, zmq.ROUTER)
             self._side.setsockopt(zmq.ROUTER_HANDOVER, 1)  # who comes back has the same name
@@ -301,11 +301,10 @@ class ZeroMQPublisher(Publisher):
         self._bound.clear()
         self._context.destroy(linger=int(self._linger_s * 1e3))
 
-    def _send(self, messages: Sequence[bytes]) -> None:
+    def _send(self, messages: list[bytes]) -> None:
         if not messages:
             return
-        for message in messages:
-            self._out.send(message, DONTWAIT)
+        self._frames.send(messages)
         self._has_sent = True
 
     def _answer(self) -> None:

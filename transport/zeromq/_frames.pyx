@@ -1,8 +1,8 @@
 # cython: boundscheck=False, wraparound=False
-"""The lane over one ZeroMQ socket: frames are read and sorted without a Python object for them.
+"""Frames into and out of one ZeroMQ socket, with nothing of Python in between.
 
-What the plain lane does over `DataPort.receive_wait`, `receive` and `spin`, which remain the
-specification. The functions of libzmq are those of the library that pyzmq has loaded, found by
+The lane does what the plain one does over `DataPort.receive_wait`, `receive` and `spin`, the sender
+what `frames.py` does; these remain the specification. The functions of libzmq are those of the library that pyzmq has loaded, found by
 `libzmq.py`. Budget of the hot path: one copy of each message, one system call for each time the
 socket turns out to be empty.
 """
@@ -15,6 +15,8 @@ from libc.string cimport memcmp
 
 from onehop.transport._datagrams cimport NOW, SLEEPING, SPINNING, deadline_after, is_past
 from onehop.transport._lane cimport HEADER_BYTES, SESSION_BYTES, Lane, now_ns
+
+import zmq
 
 from onehop.transport.ports import BATCH
 from onehop.transport.zeromq import libzmq
@@ -33,6 +35,7 @@ cdef int (*frame_close)(Frame*) noexcept nogil
 cdef void* (*frame_data)(Frame*) noexcept nogil
 cdef size_t (*frame_size)(Frame*) noexcept nogil
 cdef int (*last_error)() noexcept nogil
+cdef int (*send_frame)(void*, const void*, size_t, int) noexcept nogil
 
 frame_init = <int (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_init")
 frame_receive = (
@@ -42,6 +45,33 @@ frame_close = <int (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg
 frame_data = <void* (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_data")
 frame_size = <size_t (*)(Frame*) noexcept nogil><uintptr_t>libzmq.address("zmq_msg_size")
 last_error = <int (*)() noexcept nogil><uintptr_t>libzmq.address("zmq_errno")
+send_frame = (
+    <int (*)(void*, const void*, size_t, int) noexcept nogil><uintptr_t>libzmq.address("zmq_send")
+)
+
+
+cdef class FrameSender:
+    """Sends frames; see `frames.py`."""
+    cdef object _zmq_socket
+    cdef void* _socket
+
+    def __init__(self, sock):
+        self._zmq_socket, self._socket = sock, <void*><uintptr_t>sock.underlying
+
+    def send(self, list frames):
+        """Sends each; raises `ZMQError` when the socket takes no more."""
+        cdef int sent
+        for frame in frames:
+            if self._zmq_socket.closed:
+                raise zmq.ZMQError(zmq.ENOTSOCK)
+            while True:
+                sent = send_frame(self._socket, PyBytes_AS_STRING(<bytes?>frame),
+                                  PyBytes_GET_SIZE(frame), DONTWAIT)
+                if sent >= 0:
+                    break
+                if last_error() != EINTR:
+                    raise zmq.ZMQError(last_error())
+                PyErr_CheckSignals()
 
 
 cdef class SocketLane(Lane):
