@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from .arrival import Arrival
+from .datagrams import Received
 from .errors import Closed, Disconnected, Lagging, LocalError
 from .event import Event, Loss, LossReason
 from .forks import stays_with_parent
@@ -194,9 +195,16 @@ class Subscriber:
                 event = self._lane.take()
             if event is not None:
                 return event
-            if self._loop is None or not self._may_just_wait():
+            loop = self._loop
+            if loop is None or not self._may_just_wait(loop):
                 break
-            await self._news(self._loop)
+            self._waiter = Arrival(loop)
+            try:
+                if not len(self._lane):  # the caretaker may have been there
+                    await self._waiter
+            finally:
+                self._waiter = None
+            self._turn_ends_at = time.monotonic() + TURN_S
         while True:
             item = await self._next_item_async()
             if item is None:
@@ -401,15 +409,20 @@ class Subscriber:
                 return item
         return self._take()
 
-    def _may_just_wait(self) -> bool:
+    def _may_just_wait(self, loop: asyncio.AbstractEventLoop) -> bool:
         """True in the usual case: nothing is to be done but to wait for what the lane can read."""
-        return (
-            self._lane.is_calm
-            and self._loop is asyncio.get_running_loop()
-            and self._waiter is None
-            and self._fault is None
-            and not self._intake.has_more()
-        )
+        if self._waiter is not None or self._fault is not None:
+            return False
+        if loop is not asyncio.get_running_loop() or self._timer is not None:
+            return False
+        with self._lock:
+            if self._is_closed or not self._lane.is_calm:
+                return False
+            rest = self._lane.read(NOW, 0.0) if self._intake.has_more() else None
+            if rest:
+                self._intake.pump(rest)
+                return False
+        return not self._intake.has_more()
 
     async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
         """Waits until something has come; other tasks run meanwhile."""
@@ -427,7 +440,7 @@ class Subscriber:
         self._loop = loop
         *data, requests = self._intake.ports
         for port in data:
-            loop.add_reader(port.fileno(), self._pump_in_loop)
+            loop.add_reader(port.fileno(), self._read_in_loop)
         loop.add_reader(requests.fileno(), self._pump_in_loop, True)
         loop.call_soon(self._pump_in_loop, True)  # what a descriptor has told before
 
@@ -452,14 +465,31 @@ class Subscriber:
         for port in self._intake.ports:
             loop.remove_reader(port.fileno())
 
-    def _pump_in_loop(self, has_reply: bool = False) -> None:
+    def _read_in_loop(self) -> None:
+        """Reads what has come for the lane, the usual case; there, and after it, nothing is due."""
+        lane = self._lane
+        with self._lock:
+            if self._is_closed or self._timer is not None or len(lane) or not lane.is_calm:
+                received = None
+            else:
+                self._attended = True
+                received = lane.read(NOW, 0.0)
+        if received or not len(lane) or self._waiter is None:
+            self._pump_in_loop(received=received)
+        else:
+            self._waiter.tell()  # it looks whether more has come before it waits again
+
+    def _pump_in_loop(
+        self, has_reply: bool = False, received: list[Received] | None = None
+    ) -> None:
+        """Reads, unless that was done, and does what is due."""
         loop = self._loop
         if self._is_closed or loop is None:
             return
         self._attended = True
         with self._lock:
-            received = None
-            if self._lane.may_read and not has_reply and self._intake.has_room_in_lane():
+            may_read = self._lane.may_read and self._intake.has_room_in_lane()
+            if may_read and not has_reply and received is None:
                 received = self._lane.read(NOW, 0.0)
             if received is None or received:
                 self._intake.pump(received)

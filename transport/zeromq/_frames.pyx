@@ -119,7 +119,7 @@ cdef class SocketLane(Lane):
             if rest:
                 self._port.has_more = True
                 return rest
-            if flags == 0:
+            if count == 1 and how != SPINNING:
                 flags = DONTWAIT
                 if not self._is_dense and self._calm < CALM:
                     self._calm += 1

@@ -285,7 +285,7 @@ class ZeroMQPublisher(Publisher):
             now = time.monotonic()
             if now >= look_at or now >= self._packed_at + REST_S:
                 break
-            ready = super()._sleep(poll, REST_S)
+            ready = super()._sleep(poll, min(REST_S, look_at - now))
         return ready
 
     def _end(self, now: float) -> None:
