@@ -34,10 +34,10 @@ class DatagramPublisher(Publisher):
         linger_s: float = 1.0,
         count_subscribers: Callable[[], int] | None = None,
     ) -> None:
+        self._encode = EventEncoder(source).encode  # first: it refuses sources
         super().__init__(
             url, source, epoch_of(session.session), linger_s, number=self._encode_and_send
         )
-        self._encode = EventEncoder(source).encode
         self._port = port
         self._groups = tuple(groups)
         self._session = session

@@ -102,7 +102,7 @@ def test_the_others_do_not_notice_that_one_is_stopped(bad_wire: BadWireFactory) 
     stopped, *others = Actor.listeners([(wire.host(n), hwm) for n in (1, 2, 3)])
     stopped.until(lambda report: speaker.ask("report")["subscribers"] == 3)
     stopped.process.send_signal(signal.SIGSTOP)
-    speaker.ask("say", count=8000, rate_per_s=4000, size=1000)
+    speaker.ask("say", count=8000, rate_per_s=2000, size=1000)
     for other in others:
         report = other.until(all_settled(8000))
         assert_whole(report, 8000)
