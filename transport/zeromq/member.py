@@ -17,7 +17,8 @@ from ..event import Event, LossReason
 from ..handover import HandoverQueue
 from ..intake import Intake
 from ..ledger import Ledger
-from ..subscriber import Item, Subscriber
+from ..reception import Item
+from ..subscriber import Subscriber
 from .request_port import RequestPort
 from .sharing import Ack
 
@@ -42,8 +43,8 @@ class GroupMember(Subscriber):
         self._ack = ack
         self._in_hand: Sequence[Event] = ()
         self._unreported = 0
-        super().__init__(intake, queue, ledger, spin=spin)
-        self._is_direct = False  # what was taken before is to be told before the next
+        # Not direct: what was taken before is to be told before the next.
+        super().__init__(intake, queue, ledger, is_direct=False, spin=spin)
 
     def ack(self, event: Event) -> None:
         """Says that an event is done; for `ack="manual"`, from any thread."""
