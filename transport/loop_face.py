@@ -59,13 +59,7 @@ class LoopFace(Reception):
             loop = self._loop
             if loop is None or not self._may_just_wait(loop):
                 break
-            self._waiter = Arrival(loop)
-            try:
-                if not len(self._lane):  # the caretaker may have been there
-                    await self._waiter
-            finally:
-                self._waiter = None
-            self._turn_ends_at = time.monotonic() + TURN_S
+            await self._news(loop)
         while True:
             item = await self._next_item_async()
             if item is None:

@@ -17,9 +17,11 @@ from onehop.transport import (
     LocalError,
     Loss,
     Subscriber,
+    loop_face,
     open_publisher,
     open_subscriber,
 )
+from onehop.transport.arrival import Arrival
 from onehop.transport.memory import Faults, MemoryNetwork
 
 pytestmark = pytest.mark.twin
@@ -151,6 +153,34 @@ def test_a_loop_that_is_blocked_loses_nothing(run: Run) -> None:
             assert (events.ledger.kernel_drops, events.ledger.recovered) == (0, 0)
 
     run(main())
+
+
+def test_what_the_caretaker_read_just_before_the_wait_is_not_waited_for(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = new_url()
+
+    found: list[Any] = []
+
+    async def main() -> None:
+        with open_subscriber(url) as events, open_quick(url) as publisher:
+            publisher.publish("t", "before")
+            found.append((await anext(events)).value)
+
+            def arrive(loop: asyncio.AbstractEventLoop) -> Arrival:
+                """The caretaker comes when the task is about to wait, and nobody can be told."""
+                monkeypatch.setattr(loop_face, "Arrival", Arrival)
+                publisher.publish("t", "then")
+                while not events._has_items():
+                    events._attended = False
+                    events._read_for_application()
+                return Arrival(loop)
+
+            monkeypatch.setattr(loop_face, "Arrival", arrive)
+            found.append((await anext(events)).value)
+
+    run(main())
+    assert found == ["before", "then"]
 
 
 def test_what_the_caretaker_read_for_a_blocked_loop_wakes_the_waiting_task(run: Run) -> None:

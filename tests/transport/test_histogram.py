@@ -588,6 +588,14 @@ def test_a_list_is_counted_as_its_values_are_one_by_one(values: list[float]) -> 
     assert together.to_bytes() == one_by_one.to_bytes()
 
 
+@given(st.lists(st.integers(2**51, 2**53 - 1), min_size=2))
+def test_the_sum_of_a_list_is_exact_beyond_what_one_float_holds(values: list[float]) -> None:
+    together = Histogram()
+    together.record_many(values)
+    assert together == Histogram(iter(values))
+    assert together.sum == float(sum(map(int, values)))
+
+
 def test_every_power_of_the_base_goes_where_one_by_one_it_would() -> None:
     values: list[float] = [
         around for bucket in range(1038, 2860) for v in [int(value_of(bucket))]

@@ -202,6 +202,28 @@ def test_what_is_too_much_for_the_lane_is_dropped_at_its_front_and_told_first() 
     assert len(delivered) <= 1000  # the bound, and what one read brings
 
 
+def test_a_loss_is_told_before_the_events_behind_it_whoever_has_had_a_turn() -> None:
+    with (
+        open_quick("zmq+tcp://127.0.0.1:0", "source") as publisher,
+        open_subscriber(publisher.url, queue_events=500) as events,
+    ):
+        publisher.ready()
+        for n in range(1, 11):
+            publisher.publish("t", n)
+            take(events, 1)
+        items: list[Event | Loss] = []
+        losses = events.with_losses(PATIENCE_S)
+        for last in (5000, 10_000):
+            publisher.publish_many(("t", n) for n in range(last - 4999, last + 1))
+            until(lambda last=last: events.ledger.expected == last + 10)  # type: ignore[misc]
+            items.append(next(losses))
+        items += items_of(events, 10_000 - sum(getattr(item, "count", 1) for item in items))
+
+    numbers = [item.first if isinstance(item, Loss) else item.sequence for item in items]
+    assert all(isinstance(item, Loss) for item in items[:2])
+    assert numbers == sorted(numbers)
+
+
 def test_a_flood_from_one_source_does_not_keep_another_waiting() -> None:
     url = new_url()
     with (

@@ -109,3 +109,26 @@ def test_a_batch_goes_together(publisher: Publisher, reader: Reader) -> None:
             publisher.publish("q.x", number)
 
     assert reader.counts(100) == [100]
+
+
+def test_events_that_follow_each_other_do_not_each_wake_the_service_thread(
+    publisher: Publisher, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wakes = 0
+    wake = publisher._wake
+
+    def count() -> None:
+        nonlocal wakes
+        wakes += 1
+        wake()
+
+    monkeypatch.setattr(publisher, "_wake", count)
+    until = time.monotonic() + 0.5
+    published = 0
+    while time.monotonic() < until:
+        publisher.publish("q.x", published)
+        published += 1
+        time.sleep(0.0005)
+    assert published > 100
+    assert wakes < published / 5
+    assert sum(reader.counts(published)) == published
