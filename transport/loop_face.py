@@ -59,7 +59,9 @@ class LoopFace(Reception):
             loop = self._loop
             if loop is None or not self._may_just_wait(loop):
                 break
-            await self._news(loop)
+            event = await self._news(loop)
+            if event is not None:
+                return event
         while True:
             item = await self._next_item_async()
             if item is None:
@@ -89,8 +91,7 @@ class LoopFace(Reception):
                     self._intake.before_wait()
             if self._intake.has_more():
                 self._pump_in_loop(True)
-            await self._news(loop)
-            item = self._take()
+            item = await self._news(loop) or self._take()
             if item is not None:
                 return item
         return self._take()
@@ -110,13 +111,15 @@ class LoopFace(Reception):
                 return False
         return not self._intake.has_more()
 
-    async def _news(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Waits until something has come; other tasks run meanwhile."""
+    async def _news(self, loop: asyncio.AbstractEventLoop) -> Event | None:
+        """Waits until something has come, other tasks run meanwhile; returns it where it is known."""
         self._waiter = Arrival(loop)
         try:
-            if not self._has_items() and self._fault is None:  # from the caretaker, before it knew
-                await self._waiter
-                self._turn_ends_at = time.monotonic() + TURN_S
+            if self._has_items() or self._fault is not None:  # by the caretaker, before it knew
+                return None
+            event = await self._waiter
+            self._turn_ends_at = time.monotonic() + TURN_S
+            return event
         finally:
             self._waiter = None
 
@@ -155,17 +158,19 @@ class LoopFace(Reception):
 
     def _read_in_loop(self) -> None:
         """Reads what has come for the lane, the usual case; there, and after it, nothing is due."""
-        lane = self._lane
+        lane, waiter, event = self._lane, self._waiter, None
         with self._lock:
             if self._is_closed or self._timer is not None or len(lane) or not lane.is_calm:
                 received = None
             else:
                 self._attended = True
                 received = lane.read(NOW, 0.0)
-        if received or not len(lane) or self._waiter is None:
+                if not received and self._is_direct and waiter is not None and waiter.is_waiting:
+                    event = lane.take()
+        if event is None or waiter is None:
             self._pump_in_loop(received=received)
         else:
-            self._waiter.tell()  # it looks whether more has come before it waits again
+            waiter.tell(event)  # the task looks whether more has come before it waits again
 
     def _pump_in_loop(
         self, has_reply: bool = False, received: list[Received] | None = None

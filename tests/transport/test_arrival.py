@@ -5,6 +5,7 @@ import contextvars
 
 import pytest
 
+from onehop.transport import Event
 from onehop.transport.arrival import Arrival
 
 
@@ -34,6 +35,23 @@ def test_the_task_goes_on_inside_the_callback() -> None:
 
     asyncio.run(main())
     assert seen == ["task", "callback"]
+
+
+def test_what_has_come_is_what_the_task_gets() -> None:
+    async def wait(arrival: Arrival) -> Event | None:
+        return await arrival
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        arrival, event = Arrival(loop), Event("t", 1)
+        task = asyncio.create_task(wait(arrival))
+        await turn()
+        before = arrival.is_waiting
+        loop.call_soon(arrival.tell, event)
+        assert await task is event
+        assert (before, arrival.is_waiting) == (True, False)
+
+    asyncio.run(main())
 
 
 def test_one_that_is_told_before_it_is_awaited_does_not_wait() -> None:
