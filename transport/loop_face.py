@@ -112,7 +112,7 @@ class LoopFace(Reception):
         return not self._intake.has_more()
 
     async def _news(self, loop: asyncio.AbstractEventLoop) -> Event | None:
-        """Waits until something has come, other tasks run meanwhile; returns it where it is known."""
+        """Waits until something has come, while other tasks run; returns it where it is known."""
         self._waiter = Arrival(loop)
         try:
             if self._has_items() or self._fault is not None:  # by the caretaker, before it knew
