@@ -39,6 +39,24 @@ def test_a_late_joiner_begins_where_it_is_told(url: str, start: str, values: lis
     assert [json.loads(line)["value"] for line in done.out.splitlines()] == values
 
 
+def test_a_publisher_that_waits_for_its_subscribers_reaches_them_with_its_first_event(
+    url: str,
+) -> None:
+    publisher = Running("publish", url, "--topic", "q.x", "--count", 3, "--ready", 2)
+    readers = [Running("subscribe", url, "--count", 3, "--summary") for _ in range(2)]
+    sent = publisher.finish().report
+    assert [reader.finish().report["delivered"] for reader in readers] == [3, 3]
+    assert sent["sent"] == 3
+
+
+def test_a_publisher_does_not_wait_for_ever_or_where_nobody_can_be_known(url: str) -> None:
+    late = onehop("publish", url, "--topic", "q", "--ready", 1, "--ready-timeout", 0.1)
+    assert (late.code, late.err) == (2, "onehop: 0 of 1 subscribers after 0.1 s\n")
+    unknown = onehop("publish", "multicast://239.255.7.9:7409", "--topic", "q", "--ready", 1)
+    assert unknown.code == 2
+    assert "multicast" in unknown.err
+
+
 def test_members_of_a_group_share_what_is_published(url: str) -> None:
     options = ("--group", "workers", "--order-by", "key", "--from", "first", "--json")
     members = [Running("subscribe", url, *options, "--timeout", 3) for _ in range(2)]

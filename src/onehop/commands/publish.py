@@ -30,6 +30,21 @@ from .interrupts import Interrupts, note_interrupts
 @click.option("--key", help="Key of every event.")
 @click.option("--value", "value_text", metavar="JSON", help="Value of every event, as JSON.")
 @click.option("--stdin", "from_stdin", is_flag=True, help="One event per line of standard input.")
+@click.option(
+    "--ready",
+    "subscribers",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Wait for N subscribers first; where they can be known: over ZeroMQ.",
+)
+@click.option(
+    "--ready-timeout",
+    "ready_timeout_s",
+    type=click.FloatRange(0),
+    default=30.0,
+    show_default=True,
+    help="Seconds to wait for them.",
+)
 @click.option("--linger", "linger_s", type=click.FloatRange(0), default=1.0, show_default=True,
               help="Seconds for requests and groups after the last event.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object (the default when "
@@ -44,6 +59,8 @@ def publish(
     key: str | None,
     value_text: str | None,
     from_stdin: bool,
+    subscribers: int | None,
+    ready_timeout_s: float,
     linger_s: float,
     as_json: bool,
 ) -> None:
@@ -62,6 +79,9 @@ def publish(
         values = (_as_bytes(value) for value in values)
     started = time.monotonic()
     try:
+        if subscribers is not None:
+            with interrupts.welcome():
+                publisher.ready(subscribers, timeout_s=ready_timeout_s)
         _publish_all(publisher, topic, key, values, rate, interrupts)
         _settle(publisher, linger_s)
     except KeyboardInterrupt:
