@@ -9,7 +9,7 @@ socket turns out to be empty.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EINTR
+from libc.errno cimport EAGAIN, EINTR
 from libc.stdint cimport uintptr_t
 from libc.string cimport memcmp
 
@@ -23,6 +23,7 @@ from onehop.transport.zeromq import libzmq
 
 cdef enum:
     DONTWAIT = 1  # ZMQ_DONTWAIT
+    SLICE_NS = 50_000  # of spinning, before others may run
     CALM = 16  # reads for a single frame each, before it is looked whether more came with one
 
 cdef struct Frame:  # zmq_msg_t: 64 bytes, as its header promises, aligned as a pointer is
@@ -106,18 +107,18 @@ cdef class SocketLane(Lane):
         cdef int count = 0, flags = DONTWAIT
         cdef bint has_more = False
         self._drop_taken()
+        self._port.has_more = True  # until it is known, however this ends
         if how == SLEEPING and timeout_s:
             self._set_timeout(timeout_s)
             flags = 0
         while count < batch:
-            if not self._receive(flags):
-                if count or how != SPINNING or is_past(deadline_ns):
-                    break
-                continue
+            if not (
+                self._spin(deadline_ns) if how == SPINNING and count == 0 else self._receive(flags)
+            ):
+                break
             count += 1
             rest = self._take_frame(now_ns())
             if rest:
-                self._port.has_more = True
                 return rest
             if count == 1 and how != SPINNING:
                 flags = DONTWAIT
@@ -154,6 +155,24 @@ cdef class SocketLane(Lane):
                 return False
             PyErr_CheckSignals()
         return False
+
+    cdef bint _spin(self, long long deadline_ns) except -1:
+        """The same as `_receive`, looking again and again; other threads and signals get their
+        turn after each slice."""
+        cdef int size = -1
+        cdef long long slice_ends_ns
+        while size < 0 and not self._zmq_socket.closed:
+            with nogil:
+                slice_ends_ns = now_ns() + SLICE_NS
+                while size < 0 and now_ns() < slice_ends_ns:
+                    size = frame_receive(&self._frame, self._socket, DONTWAIT)
+                    if size < 0 and last_error() != EAGAIN:
+                        break
+            if size < 0:
+                PyErr_CheckSignals()
+                if is_past(deadline_ns):
+                    return False
+        return size >= 0
 
     cdef list _take_frame(self, long long at_ns):
         """Takes the packet in the frame, if it is the next; returns what the intake has to see."""

@@ -204,6 +204,8 @@ cdef class Outlet:
 
     def number(self, topic, value, key, headers, occurred_at_ns, double now):
         """Encodes an event that is sent now, and publishes it."""
+        if type(topic) is not str and isinstance(topic, str):
+            topic = str.__str__(topic)  # of a subclass; an enumeration's own is its name
         cdef bytes data = self._encode(topic, value, key, occurred_at_ns, time.time_ns(), headers)
         cdef unsigned long long number = self.publish(topic, key, data, now)
         if number == 0 or self._blockers or self._groups:

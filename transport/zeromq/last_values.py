@@ -75,16 +75,16 @@ class LastValues(Remembered):
         """Lets the longest silent go, until there is room for some more."""
         most = max(1, self.max_values - self.max_values // FORGET_SHARE)
         most_bytes = self.max_bytes - self.max_bytes // FORGET_SHARE
-        left, doomed = len(self.values), []
+        left, left_bytes, doomed = len(self.values), self.size_bytes, []
         for name, (_, _, data) in self.values.items():
-            if left == 1 or (left <= most and self.size_bytes <= most_bytes):
+            if left == 1 or (left <= most and left_bytes <= most_bytes):
                 break
             left -= 1
-            self.size_bytes -= len(data)
+            left_bytes -= len(data)
             doomed.append(name)
         for name in doomed:
-            del self.values[name]
-        self.forgotten += len(doomed)
+            self.size_bytes -= len(self.values.pop(name)[2])
+            self.forgotten += 1
 
     def snapshot(self, topics: tuple[str, ...], max_message_bytes: int) -> "Snapshot":
         """All of them whose topic begins with one of `topics`, in the order of publishing."""

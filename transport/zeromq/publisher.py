@@ -304,8 +304,8 @@ class ZeroMQPublisher(Publisher):
     def _send(self, messages: list[bytes]) -> None:
         if not messages:
             return
-        self._frames.send(messages)
         self._has_sent = True
+        self._frames.send(messages)
 
     def _answer(self) -> None:
         with self._lock:

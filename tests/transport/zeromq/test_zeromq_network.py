@@ -2,7 +2,9 @@
 
 import asyncio
 import contextlib
+import enum
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,52 @@ def test_the_very_first_event_after_ready_arrives(url: str) -> None:
     assert event.headers == {"a": "b"}
     assert event.occurred_at_ns == event.sent_at_ns <= event.received_at_ns
     assert number == 1
+
+
+class Topic(enum.StrEnum):
+    QUOTE = "quotes.AAPL"
+
+
+def test_a_topic_may_be_an_enumeration_of_texts() -> None:
+    with pair(topics=("quotes.",)) as (publisher, subscriber):
+        for _ in range(2):
+            publisher.publish(Topic.QUOTE, "x", key=Topic.QUOTE)
+        found = [subscriber.receive(WAIT_S) for _ in range(2)]
+
+    assert [(e.topic, e.key, e.stream) for e in found if e] == [
+        ("quotes.AAPL", "quotes.AAPL", "quotes")
+    ] * 2
+
+
+@pytest.mark.parametrize("topic", [5, None, b"q.x"])
+def test_a_topic_that_is_no_text_is_refused_with_a_word(topic: Any) -> None:
+    with (
+        open_publisher(TCP, linger_s=0.0) as publisher,
+        pytest.raises(LimitError, match="topic is a .*, expected text"),
+    ):
+        publisher.publish(topic, 1)
+
+
+def test_a_spinning_subscriber_lets_other_threads_run() -> None:
+    turns = 0
+    with pair(spin=True) as (publisher, subscriber):
+        is_over = threading.Event()
+        publisher.publish("q.x", 0)
+        assert values(subscriber, 1) == [0]
+
+        def spin() -> None:
+            while not is_over.is_set():
+                subscriber.receive(0.05)
+
+        thread = threading.Thread(target=spin)
+        thread.start()
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            time.sleep(0.0005)
+            turns += 1
+        is_over.set()
+        thread.join()
+    assert turns > 100
 
 
 def test_events_of_many_streams_come_in_order_and_are_numbered_per_stream() -> None:
