@@ -96,7 +96,7 @@ def test_a_topic_may_be_an_enumeration_of_texts() -> None:
 def test_a_topic_that_is_no_text_is_refused_with_a_word(topic: Any) -> None:
     with (
         open_publisher(TCP, linger_s=0.0) as publisher,
-        pytest.raises(LimitError, match="topic is a .*, expected text"),
+        pytest.raises(LimitError, match=r"topic is a .*, expected text"),
     ):
         publisher.publish(topic, 1)
 
