@@ -1,1 +1,1 @@
-"""Events and losses in batches to Spark, for rolling metrics. Nothing is here yet."""
+"""Events and losses in batches to Spark, for rolling metrics. So far only the time of events."""

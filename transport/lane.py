@@ -14,9 +14,9 @@ everything behind it, and goes the long way; what comes out of there in turn is 
     settle()   what became of the numbers since the last time, and the latencies of the taken
 
 This file is the specification in plain Python, `_lane.pyx` the same over the compiled reader's
-buffers (`Lane`), and over packets that a reader in Python has (`MessageLane`). A lane is used by
-one thread at a time, except that others may use it while one waits in `read`, which they must not
-do too.
+buffers (`Lane`), and over packets that a reader in Python has (`MessageLane`); one that reads a
+socket of ZeroMQ is in `zeromq/_frames.pyx`. A lane is used by one thread at a time, except that
+others may use it while one waits in `read`, which they must not do too.
 """
 
 import time
